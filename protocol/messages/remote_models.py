@@ -41,6 +41,8 @@ class StartRemoteListing(msgspec.Struct, frozen=True):
 
 @control_message
 class RemotesListed(msgspec.Struct, frozen=True):
-    """Job → supervisor: what each of them has answered."""
+    """Job → supervisor: what one of them has answered, and at the end of the job, what each of them has."""
 
     lists: list[RemoteList]
+    complete: bool
+    """Whether these are all, and the job has ended."""

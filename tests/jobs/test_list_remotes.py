@@ -67,8 +67,11 @@ def test_a_server_whose_list_does_not_end_does_not_cost_the_lists_of_others(slow
     good = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     with answering(slow, drip=b" ", timeout=0.5) as endless, answering(good) as quick:
         settings = Settings(remotes={"endless": endless, "quick": quick})
-        listed = list_all(settings, StartRemoteListing(["endless", "quick"])).lists
-    assert listed == [
+        arrived: list[RemoteList] = []
+        listed = list_all(settings, StartRemoteListing(["endless", "quick"]), arrived.append)
+        assert arrived == [RemoteList("quick", [RemoteModel("a")])], "before the endless one ends with its server"
+    assert listed.complete
+    assert listed.lists == [
         RemoteList("endless", problem="it has not sent its list within 0.5 s"),
         RemoteList("quick", [RemoteModel("a")]),
     ]

@@ -40,6 +40,8 @@ class EngineRequest(NamedTuple):
     """Whether the answer has the form of llama.cpp's own completions, not OpenAI's."""
     translate: Callable[[bytes], bytes] | None = None
     """Rewrites an answer (for a stream, each piece of it) as llama-server would write it; raises ValueError if it is malformed."""
+    restart: Callable[[], None] | None = None
+    """Makes ``translate`` forget what it has had of an answer, because another answer begins."""
     end_marker: bool = True
     """Whether a stream ends with ``[DONE]``. Otherwise, the end of the response ends it, if every choice has ended."""
     via: str = ""

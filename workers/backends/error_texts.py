@@ -20,6 +20,8 @@ class ErrorTexts(NamedTuple):
     """In such a message: the tokens of the input, and those that the context takes (two groups)."""
     busy: re.Pattern[str] = _NEVER
     """The engine cannot take the request now, although this worker sends it no more than it can take."""
+    busy_status: int = 0
+    """A status that means the same, whatever the message is."""
     caller_mistake: re.Pattern[str] = _NEVER
     """The request was wrong, although the engine answers with a status of 500 or more."""
     field: re.Pattern[str] = _NEVER

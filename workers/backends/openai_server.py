@@ -86,7 +86,8 @@ class OpenAiServerBackend(Backend):
     error_texts: ClassVar[ErrorTexts] = ErrorTexts(
         too_long=re.compile(
             r"maximum context length|context_length_exceeded|exceed_context_size|longer than the maximum"
-        )
+        ),
+        busy_status=503,
     )
     answers_while_busy: ClassVar[bool] = False
     busy_status: ClassVar[int] = 0
@@ -210,6 +211,7 @@ class OpenAiServerBackend(Backend):
         prompts = count_prompts(fields.get("prompt")) if endpoint == "completions" else 1
         # Its count of tokens is of all completions together, as for one prompt that many answers follow.
         completions = prompts * positive_number(fields.get("n"))
+        translator = ChunkTranslator(endpoint == "chat/completions", self.alias)
         fields["stream"] = openai_forms.raw_json(stream)
         if stream and self.section.stream_usage:
             fields["stream_options"] = openai_forms.raw_json(options | {"include_usage": True})
@@ -222,7 +224,8 @@ class OpenAiServerBackend(Backend):
             prompts=completions,
             in_turn=True,
             end_marker=False,
-            translate=ChunkTranslator(endpoint == "chat/completions", self.alias).feed if stream else self._whole,
+            translate=translator.feed if stream else self._whole,
+            restart=translator.restart,
         )
 
     def _form(self, endpoint: str, body: bytes, stream: bool) -> EngineRequest:
@@ -249,7 +252,9 @@ class OpenAiServerBackend(Backend):
             what = f"the request for {name} goes round in a loop of servers: correct the url of one of them"
             return Failure(Code.LOOP_DETECTED, what, model=name)
         shown = body[:300].decode("utf-8", "replace")
-        if status == 404:
+        if 300 <= status < 400:
+            what = f"{self.program} redirects the request for {name}, which is not followed: correct the url in the configuration"
+        elif status == 404:
             what = f"{self.program} does not know a model {self.alias!r}: correct served_name of {name} in the configuration"
         elif status in (401, 403):
             what = f"{self.program} does not accept the key that the configuration has for {name}"

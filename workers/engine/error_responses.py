@@ -9,6 +9,7 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS, Code, Failure
 from workers.backends.error_texts import ErrorTexts, shorten_advice
+from workers.stream.answer_forms import is_error_body
 
 BUSY_RETRY_AFTER_S: Final = 2.0
 _PATH: Final = re.compile(r"(?<![\w/])/(?:[^\s/'\":,]+/)+[^\s'\":,]*")
@@ -21,7 +22,6 @@ _CODES: Final = {
     429: Code.RATE_LIMITED,
 }
 """Status → code, unless the request is simply wrong."""
-_ERROR_BODY: Final = re.compile(rb'\s*\{\s*"error"\s*:')
 
 
 class ErrorSource(Protocol):
@@ -67,8 +67,8 @@ _error_body = msgspec.json.Decoder(_EngineErrorBody).decode
 
 
 def failure_in_body(body: bytes, engine: ErrorSource) -> Failure | None:
-    """Return the failure in a response with status 200, None if there is none: some engines report errors this way."""
-    return failure_of_response(500, body, engine) if _ERROR_BODY.match(body) else None
+    """Return the failure in a response with status 200, None if there is none."""
+    return failure_of_response(500, body, engine) if is_error_body(body) else None
 
 
 def failure_of_response(status: int, body: bytes, engine: ErrorSource, retry_after: float = 0.0) -> Failure:
@@ -85,14 +85,12 @@ def failure_of_response(status: int, body: bytes, engine: ErrorSource, retry_aft
     status = error.code if isinstance(error.code, int) and 400 <= error.code < 600 else status
     if texts.too_long.search(message) or (error.type and error.type == texts.too_long_type):
         return Failure(Code.CONTEXT_EXCEEDED, _too_long(message, texts, engine.most_context), status=400)
-    if texts.busy.search(message):
-        return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=BUSY_RETRY_AFTER_S)
+    if texts.busy.search(message) or status == texts.busy_status or (status == 503 and retry_after):
+        return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=retry_after or BUSY_RETRY_AFTER_S)
     if status == 501:
         return Failure(Code.UNSUPPORTED, message)
     if meaning := next((meaning for part, meaning in texts.unclear.items() if part in message), ""):
         return Failure(Code.INVALID_REQUEST, meaning)
-    if status == 503 and retry_after:
-        return Failure(Code.OVERLOADED, f"{program}: {message}", retry_after=retry_after)
     if status >= 500 and texts.caller_mistake.search(message):
         return _refused(Code.INVALID_REQUEST, message, texts)
     if status >= 500:

@@ -11,7 +11,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from functools import partial
+from collections import deque
+from collections.abc import Callable
 from http.client import HTTPException
 from typing import Final
 
@@ -34,6 +35,7 @@ from workers.jobs.job import JobProcess
 
 TIMEOUT_S: Final = 15.0
 """How long a server may take to send its list, if its own ``timeout`` is not shorter."""
+REPORT_INTERVAL_S: Final = 0.1
 MAX_LIST_BYTES: Final = 4 * 1024 * 1024
 MAX_LABEL_LENGTH: Final = 64
 _ELSEWHERE: Final = frozenset(recipe for recipe, each in DESCRIPTORS.items() if each.elsewhere)
@@ -106,13 +108,17 @@ def _limit(remote: RemoteSettings) -> float:
     return min(remote.timeout or TIMEOUT_S, TIMEOUT_S)
 
 
-def list_all(settings: Settings, order: StartRemoteListing) -> RemotesListed:
-    """Ask all of them at the same time. A server that sends without end is not waited for: its thread ends with this process."""
+def list_all(settings: Settings, order: StartRemoteListing, arrived: Callable[[RemoteList], None]) -> RemotesListed:
+    """Ask all of them at the same time, and call ``arrived`` with each list, in any thread; return all of them.
+
+    A server that sends without end is not waited for: its thread ends with this process.
+    """
     asked = {name: settings.remotes[name] for name in order.remotes if name in settings.remotes}
     listed: dict[str, RemoteList] = {}
 
     def ask(name: str, remote: RemoteSettings) -> None:
         listed[name] = list_models(name, remote)
+        arrived(listed[name])
 
     threads = [threading.Thread(target=ask, args=each, daemon=True) for each in asked.items()]
     began = time.monotonic()
@@ -124,13 +130,28 @@ def list_all(settings: Settings, order: StartRemoteListing) -> RemotesListed:
         name: RemoteList(name, problem=f"it has not sent its list within {_limit(remote):g} s")
         for name, remote in asked.items()
     }
-    return RemotesListed(list((late | listed).values()))
+    return RemotesListed(list((late | listed).values()), complete=True)
+
+
+class ListingJob:
+    """One reading of lists, from its order to its result."""
+
+    def __init__(self, job: JobProcess) -> None:
+        """Wait for the order."""
+        self._job = job
+        self._arrived: deque[RemoteList] = deque()
+        job.carry_out(StartRemoteListing, lambda order: list_all(job.settings, order, self._arrived.append))
+        job.loop.every(REPORT_INTERVAL_S, self._report)
+
+    def _report(self) -> None:
+        while self._arrived:
+            self._job.report(RemotesListed([self._arrived.popleft()], complete=False))
 
 
 def main() -> None:
     """Run one job to its end."""
     job = JobProcess()
-    job.carry_out(StartRemoteListing, partial(list_all, job.settings))
+    ListingJob(job)
     job.run()
 
 

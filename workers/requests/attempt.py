@@ -96,6 +96,8 @@ class Attempt:
         self.answer = EngineAnswer(run, backend, clock)
         self._backend, self._owner = backend, owner
         self._reported_at = 0.0
+        self._passed_on = False
+        """Whether the client has got a part of the answer."""
         self._clock = clock
         self.arrived_at = clock()
         """When its `Run` came."""
@@ -133,8 +135,7 @@ class Attempt:
 
     def began(self, status: int) -> None:
         """Take the status."""
-        self.answer.status = status
-        self.answer.retry_after = self.exchange.retry_after if self.exchange is not None else 0.0
+        self.answer.began(status, self.exchange.headers if self.exchange is not None else {})
         self._owner.advanced(self, b"", 0)
 
     def data(self, piece: bytes) -> None:
@@ -152,11 +153,22 @@ class Attempt:
                 self.exchange.allow_batched_reads()
         elif not filtered.data and not filtered.alive:
             return  # a part of an event is not progress: the event may never end
+        self._passed_on = self._passed_on or bool(filtered.data)
         self._owner.advanced(self, filtered.data, filtered.tokens)
 
     def trailer(self, name: bytes, value: bytes) -> None:
         """Take the counts of an answer that has no place for them."""
         self.answer.note_trailer(name, value)
+
+    def restart(self) -> bool:
+        """Begin again, unless the client has got a part of the answer."""
+        if self._passed_on or self.phase is not AttemptPhase.RUNNING:
+            return False
+        former, self.answer = self.answer, EngineAnswer(self.run, self._backend, self._clock)
+        if former.request.restart is not None:
+            former.request.restart()
+        self.answer.expect(former.request, former.began_at)
+        return True
 
     def ended(self, until_close: bool = False) -> None:
         """Judge whether the response is complete."""

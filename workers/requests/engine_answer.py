@@ -5,7 +5,7 @@ Invariant: an answer is complete only if the engine ended it as its format deman
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -15,8 +15,9 @@ from protocol.messages.events import Outcome
 from protocol.messages.work import BYTE_STREAMS, Run
 from protocol.requests.text_limits import estimated_prompt_tokens
 from workers.backends.engine_request import EngineRequest
+from workers.engine.connections.exchange import encoding_of, seconds_to_wait
 from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response
-from workers.stream.answer_forms import check_answer
+from workers.stream.answer_forms import check_answer, is_json
 from workers.stream.byte_stream import ByteStream
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
@@ -63,23 +64,23 @@ class EngineAnswer:
         self.tokens = 0
         self.status = 0
         """0 until the engine has begun to answer."""
-        self.retry_after = 0.0
-        """Seconds after which the engine asks for another try; 0: it does not say."""
+        self._headers: Mapping[bytes, bytes] = {}
         self._run, self._backend, self._clock = run, backend, clock
         self._stream: SseFilter | None = None
         self._bytes = ByteStream() if run.endpoint in BYTE_STREAMS else None
         self._assembler: ResponseAssembler | NativeCompletionAssembler | None = None
         self._body_parts: list[bytes] = []
         self._body_size = 0
-        self._began_at = 0.0
+        self.began_at = 0.0
+        """When the request was sent, first of all to any server; 0: it was not."""
         self._timing = TokenTiming(0.0)
         self._summaries: list[ChoiceSummary] = []
 
-    def expect(self, request: EngineRequest) -> None:
-        """Expect the answer to ``request``, which is sent to the engine now."""
+    def expect(self, request: EngineRequest, began_at: float | None = None) -> None:
+        """Expect the answer to ``request``, which was sent at ``began_at``; None: it is sent now."""
         self.request = request
-        self._began_at = self._clock()
-        self._timing = TokenTiming(self._began_at)
+        self.began_at = self._clock() if began_at is None else began_at
+        self._timing = TokenTiming(self.began_at)
         if request.streamed and self._bytes is None:
             whole = not self._run.stream
             progress = request.progress and not whole
@@ -94,10 +95,15 @@ class EngineAnswer:
                     usage, progress, backend.alias, model, request.prompts, request.choices, builds
                 )
             if whole:
-                chat = self._run.endpoint == "chat/completions"
-                self._assembler = (
-                    NativeCompletionAssembler(request.tokens) if request.native else ResponseAssembler(chat)
-                )
+                chat, tokens = self._run.endpoint == "chat/completions", request.tokens
+                self._assembler = NativeCompletionAssembler(tokens) if request.native else ResponseAssembler(chat)
+
+    def began(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Take the status, and the headers of ``NOTED_HEADERS``."""
+        self.status = status
+        self._headers = headers
+        if self._bytes is not None:
+            self._bytes.begin(headers.get(b"content-type", b""))
 
     @property
     def _succeeded(self) -> bool:
@@ -106,7 +112,7 @@ class EngineAnswer:
     @property
     def seconds(self) -> float:
         """How long ago the engine got the request; 0 if it has not."""
-        return self._clock() - self._began_at if self._began_at else 0.0
+        return self._clock() - self.began_at if self.began_at else 0.0
 
     @property
     def tokens_sent(self) -> int:
@@ -128,6 +134,9 @@ class EngineAnswer:
 
     def feed(self, piece: bytes) -> FilteredEvents:
         """Take a part of the body; return what it has for the client, and the tokens in it."""
+        if encoding := encoding_of(self._headers):
+            what = f"{self._backend.program} sent a compressed answer (status {self.status}), which was not asked for"
+            raise self.failure(what, encoding).raised()
         if self._bytes is not None and self._succeeded:
             return self._bytes.feed(piece)
         if self._stream is None or not self._succeeded:
@@ -176,15 +185,14 @@ class EngineAnswer:
         """
         body, stream = b"".join(self._body_parts), self._stream
         if not self._succeeded:
-            status = self.status if self.status >= 400 else 500
-            refusal = self._backend.refusal(self._run.endpoint, status, body)
-            if refusal is not None:
-                raise refusal.raised()
-            raise failure_of_response(status, body, self._backend, self.retry_after).raised()
+            refusal = self._backend.refusal(self._run.endpoint, self.status, body)
+            if refusal is None and self.status < 400:
+                refusal = self.failure(f"{self._backend.program} answered with status {self.status}")
+            raise (
+                refusal or failure_of_response(self.status, body, self._backend, seconds_to_wait(self._headers))
+            ).raised()
         if self._bytes is not None:
-            if not self._bytes.is_complete(until_close):
-                raise self._ended_early().raised()
-            return b""
+            return self._finish_bytes(self._bytes, until_close)
         if stream is None:
             return self._finish_whole(body, until_close)
         rest = b""
@@ -196,9 +204,19 @@ class EngineAnswer:
             raise (failure_in_body(stream.rest, self._backend) or self._ended_early()).raised()
         return rest if self._assembler is None else self._assembler.answer()
 
+    def _finish_bytes(self, received: ByteStream, until_close: bool) -> bytes:
+        """Return the bytes that were held back; raise the failure that an answer in text means."""
+        rest, text = received.end(), received.text
+        if text is not None:
+            what, excerpt = f"{self._backend.program} answered with text", text[:300].decode("utf-8", "replace")
+            raise (failure_in_body(text, self._backend) or self.failure(what, excerpt)).raised()
+        if not received.is_complete(until_close):
+            raise self._ended_early().raised()
+        return rest
+
     def _finish_whole(self, body: bytes, until_close: bool) -> bytes:
         reported = failure_in_body(body, self._backend)
-        if reported is None and until_close and not _is_json(body):
+        if reported is None and until_close and not is_json(body):
             reported = self._ended_early()
         if reported is not None:
             raise reported.raised()
@@ -274,15 +292,7 @@ class EngineAnswer:
             output_tokens=output,
             first_token_s=times.first,
             decode_s=times.decode,
-            total_s=now - self._began_at,
+            total_s=now - self.began_at,
             token_times=times.each if self._bytes is None else b"",
             queue_s=self._run.waited,
         )
-
-
-def _is_json(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except DECODE_ERRORS:
-        return False
-    return True

@@ -5,11 +5,15 @@ Fields that are not named here are passed on unread, after a check that they are
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
+from protocol.failures import DECODE_ERRORS
+
+_ERROR: Final = re.compile(rb'\s*\{\s*"error"\s*:')
 _Text = Annotated[str, Meta(min_length=1)]
 
 
@@ -115,3 +119,17 @@ def check_answer(endpoint: str, body: bytes) -> None:
     if not body.isascii():
         body.decode()  # parts that are not read may contain bytes that are not text
     _decoders.get(endpoint, _object)(body)
+
+
+def is_error_body(body: bytes) -> bool:
+    """Return whether a response, or its beginning, is an error, whatever its status is: some engines report errors this way."""
+    return _ERROR.match(body) is not None
+
+
+def is_json(body: bytes) -> bool:
+    """Return whether a response is a whole JSON value."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except DECODE_ERRORS:
+        return False
+    return True

@@ -52,6 +52,10 @@ class ChunkTranslator:
     def __init__(self, chat: bool, model: str) -> None:
         """Translate a chat, or a text completion. ``model``: the engine's name for the model."""
         self._chat, self._model = chat, model
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another stream."""
         self._lines, self._parser = LineEnds(), SseParser()
         self._begun: set[int] = set()
         """Choices whose role was sent."""

@@ -29,6 +29,8 @@ class RemoteLists:
         """Remote → when it is asked next."""
         self._problems: dict[str, str] = {}
         """Remote → why there is no new list."""
+        self._asked: dict[str, str] = {}
+        """Remote that has not answered yet → the job that asks it. It is not asked twice at the same time."""
 
     def start(self) -> None:
         """Begin with the first reading, if there are other servers."""
@@ -52,14 +54,20 @@ class RemoteLists:
         due = [name for name, at in self._due.items() if at <= now]
         for name in due:
             self._due[name] = now + self._refresh[name]
-        if due:
-            self._jobs.start(MODULE, self._ended, StartRemoteListing(due))
+        idle = [name for name in due if name not in self._asked]
+        if idle:
+            job = self._jobs.start(MODULE, self._ended, StartRemoteListing(idle))
+            self._asked |= dict.fromkeys(idle, job)
         self._loop.call_later(max(0.1, min(self._due.values()) - now), self._read)
 
     def _listed(self, job: str, message: RemotesListed, _payload: bytes) -> None:
         for each in message.lists:
-            self._take(each)
-        self._jobs.dismiss(job)
+            # At its end, a job repeats lists that another job may have read again since.
+            if self._asked.get(each.remote) == job:
+                del self._asked[each.remote]
+                self._take(each)
+        if message.complete:
+            self._jobs.dismiss(job)
 
     def _take(self, listed: RemoteList) -> None:
         name, problem = listed.remote, listed.problem
@@ -76,4 +84,5 @@ class RemoteLists:
             log.info("the models of another server are listed again", remote=name, models=len(listed.models))
 
     def _ended(self, job: str, why: str) -> None:
+        self._asked = {name: asking for name, asking in self._asked.items() if asking != job}
         log.debug("a job that lists other servers' models has ended", job=job, why=why)

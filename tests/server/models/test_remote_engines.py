@@ -76,6 +76,9 @@ def server(start_module_server: StartServer, journal: Path, tmp_path_factory: py
             patience = 2 if fault == "hangs" else 60
             models[fault] = {"url": faulty.url, "timeout": patience}
             models[f"{fault}-then-good"] = {"urls": [faulty.url, good.url], "timeout": patience, **keyed}
+        broken = [stack.enter_context(stand_in("--fault", "cut_after_role")).url for _ in range(3)]
+        models["third"] = {"urls": [*broken[:2], good.url], **keyed}
+        models["none"] = {"urls": broken}
         yield start_module_server(
             models=models, gateway_workers=1, max_loaded_models=1, environment={"REMOTE_TEST_KEY": KEY}
         )
@@ -152,6 +155,13 @@ def test_another_server_answers_before_the_first_token(server: LemonbusServer, f
 def test_another_server_streams_if_the_first_has_only_sent_a_role(server: LemonbusServer) -> None:
     stream = server.client.start_chat("cut_after_role-then-good", stream=True).finish()
     assert (stream.done, stream.text) == (True, ANSWER)
+
+
+def test_each_server_is_tried_before_the_first_token(server: LemonbusServer) -> None:
+    stream = server.client.start_chat("third", stream=True).finish()
+    assert (stream.done, stream.text) == (True, ANSWER)
+    stream = server.client.start_chat("none", stream=True).finish()
+    assert stream.error["code"] == "backend_connection_lost"
 
 
 def test_a_stream_that_was_cut_is_not_continued_by_another_server(server: LemonbusServer) -> None:

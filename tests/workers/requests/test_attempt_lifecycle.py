@@ -38,7 +38,7 @@ class FakePool:
 
     def send(self, _request: EngineRequest, attempt: Attempt) -> Any:
         self.attempts.append(attempt)
-        return SimpleNamespace(connection=object(), retry_after=0.0, allow_batched_reads=lambda: None)
+        return SimpleNamespace(connection=object(), headers={}, allow_batched_reads=lambda: None)
 
 
 class Worker:

@@ -106,7 +106,7 @@ class Fixture:
 
     def use_connection(self) -> None:
         exchange: Any = SimpleNamespace(
-            connection=object(), retry_after=0.0, cancel=lambda: None, read_immediately=lambda: None
+            connection=object(), headers={}, cancel=lambda: None, read_immediately=lambda: None
         )
         self.attempt.exchange = exchange
 

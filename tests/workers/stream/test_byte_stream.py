@@ -17,7 +17,7 @@ from workers.requests.engine_answer import EngineAnswer
 SOUND = bytes(range(256))
 
 
-def answer(status: int = 200) -> EngineAnswer:
+def answer(status: int = 200, **headers: bytes) -> EngineAnswer:
     backend: Any = SimpleNamespace(
         program="an-engine",
         alias="m",
@@ -31,7 +31,7 @@ def answer(status: int = 200) -> EngineAnswer:
     (endpoint,) = BYTE_STREAMS
     found = EngineAnswer(Run("g", 1, 1, "m", endpoint, "r", stream=True), backend, lambda: float(next(times)))
     found.expect(EngineRequest("POST", "/v1/audio/speech", b"{}", streamed=True))
-    found.status = status
+    found.began(status, {name.replace("_", "-").encode(): value for name, value in headers.items()})
     return found
 
 
@@ -89,6 +89,52 @@ def test_an_error_of_the_engine_is_not_sound() -> None:
     assert it.feed(b'{"error":{"message":"no such voice"}}').data == b""
     with pytest.raises(LemonbusError, match="no such voice"):
         it.finish(until_close=False)
+
+
+ERROR = b'{\n "error": {"message": "no such voice", "type": "server_error", "code": 500}}'
+
+
+@pytest.mark.parametrize("kind", [b"", b"audio/mpeg", b"application/octet-stream", b"application/json"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_an_error_with_status_200_is_not_sound_whatever_its_type_and_its_pieces(kind: bytes, size: int) -> None:
+    it = answer(content_type=kind)
+    for begin in range(0, len(ERROR), size):
+        assert it.feed(ERROR[begin : begin + size]).data == b""
+    with pytest.raises(LemonbusError, match="no such voice"):
+        it.finish(until_close=False)
+    assert it.tokens_sent == 0
+
+
+@pytest.mark.parametrize("kind", [b"text/html; charset=utf-8", b"application/problem+json", b"Application/JSON"])
+def test_a_text_is_not_sound(kind: bytes) -> None:
+    it = answer(content_type=kind)
+    assert it.feed(b"<html>" + b"x" * 10_000_000).data == b""
+    with pytest.raises(LemonbusError, match="answered with text") as caught:
+        it.finish(until_close=False)
+    assert len(caught.value.failure.detail) <= 300
+
+
+@pytest.mark.parametrize(
+    "sound", [b"{", b"  {", b"{}", b'{"erro', b'{"errors": 1}', b"{" + bytes(100), b"\n" * 64 + SOUND]
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_sound_that_begins_like_json_is_passed_on_whole(sound: bytes, size: int) -> None:
+    it = answer(content_type=b"audio/pcm")
+    pieces = b"".join(it.feed(sound[begin : begin + size]).data for begin in range(0, len(sound), size))
+    assert pieces + it.finish(until_close=False) == sound
+
+
+def test_compressed_sound_is_not_passed_on() -> None:
+    it = answer(content_encoding=b"gzip")
+    with pytest.raises(LemonbusError, match="compressed") as caught:
+        it.feed(b"\x1f\x8b" + SOUND)
+    assert "gzip" in caught.value.failure.detail
+    assert answer(content_encoding=b"identity").feed(SOUND).data == SOUND
+
+
+def test_an_answer_that_is_neither_one_nor_an_error_says_its_status() -> None:
+    with pytest.raises(LemonbusError, match="answered with status 302"):
+        answer(status=302).finish(until_close=False)
 
 
 def test_a_recipe_serves_each_of_these_endpoints() -> None:

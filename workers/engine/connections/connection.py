@@ -27,12 +27,11 @@ import httptools
 from protocol.runtime.loop import Loop
 from workers.engine.connections.engine_socket import CONNECTING, EngineSocket, is_empty
 from workers.engine.connections.exchange import EngineExchange, request_bytes
+from workers.engine.connections.response_reader import ResponseReader
 from workers.engine.connections.tls_socket import TlsSocket
 from workers.stream.read_batching import ReadBatcher
 
-_LENGTH_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 MAX_DRAIN_READS: Final = 100_000
-MAX_HEAD_BYTES: Final = 1024 * 1024
 
 
 class ConnectionOwner(Protocol):
@@ -79,12 +78,10 @@ class EngineConnection:
         """The descriptor of ``_socket``, -1 while there is no open socket."""
         self._exchange: EngineExchange | None = None
         self._unsent = memoryview(b"")
-        self._parser: httptools.HttpResponseParser | None = None
-        self._bytes_received = self._headers_complete = self._has_length = self._complete = self._keep_alive = False
+        self._reader: ResponseReader | None = None
+        """Reads the response to the present request, or has read that to the last one."""
         self._ahead = ahead
         self._reused = False
-        self._head_size = 0
-        """Bytes of the head of the response, as long as it is not complete."""
         self._send_problem = ""
         """What went wrong when something was sent: a refused connection shows there first."""
         self._connect_error = self._connect()
@@ -106,12 +103,17 @@ class EngineConnection:
 
     @property
     def connected(self) -> bool:
-        """Whether the other side has accepted the connection."""
+        """See :class:`~workers.engine.connections.exchange.ExchangeConnection`."""
         try:
             self._socket.getpeername()
         except (OSError, AttributeError):
             return False
         return True
+
+    @property
+    def unsent(self) -> int:
+        """See :class:`~workers.engine.connections.exchange.ExchangeConnection`."""
+        return len(self._unsent)
 
     @property
     def opened(self) -> bool:
@@ -120,11 +122,9 @@ class EngineConnection:
 
     def send(self, exchange: EngineExchange) -> None:
         """Start an exchange; the previous one has ended."""
-        self._reused = self._ahead or self._parser is not None
+        self._reused = self._ahead or self._reader is not None
         self._exchange, exchange.connection = exchange, self
-        self._parser = httptools.HttpResponseParser(self)
-        self._bytes_received = self._headers_complete = self._has_length = self._complete = False
-        self._head_size = 0
+        self._reader = ResponseReader(exchange)
         request = exchange.request
         if request.patient:
             self._owner.read_batcher.add_patient(self)
@@ -186,34 +186,25 @@ class EngineConnection:
         if not size:
             self._end_of_connection()
             return
-        if self._parser is None or self._exchange is None:
+        if self._reader is None or self._exchange is None:
             self.close()  # the engine sent something without being asked
             return
-        self._parse(self._parser, buffer[:size])
+        self._parse(self._reader, buffer[:size])
         if isinstance(self._socket, TlsSocket) and self._fd >= 0 and self._socket.pending:
             self.read()
 
-    def _parse(self, parser: httptools.HttpResponseParser, data: memoryview) -> None:
-        self._bytes_received = True
+    def _parse(self, reader: ResponseReader, data: memoryview) -> None:
         self._owner.read_batcher.count_read(self)
         try:
-            parser.feed_data(data)
+            reader.feed(data)
         except httptools.HttpParserCallbackError as problem:
             self._crash(problem.__context__ or problem)
             return
         except httptools.HttpParserError as problem:
             self._malformed(str(problem))
             return
-        except httptools.HttpParserUpgrade:
-            self._malformed("it changes to another protocol")
-            return
-        if not self._headers_complete:
-            self._head_size += len(data)
-            if self._head_size > MAX_HEAD_BYTES:
-                self._malformed("the head of its response does not end")
-                return
-        if self._complete:
-            self._finish()
+        if reader.complete:
+            self._finish(keep=reader.keep_alive)
 
     def drain(self) -> None:
         """Read everything that a dead engine had sent."""
@@ -227,53 +218,23 @@ class EngineConnection:
             if before != self._fd:
                 return
 
-    # Called by the parser.
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header that says how the response ends, or when to try again; pass on one that follows the body."""
-        lowered = name.lower()
-        if self._headers_complete:
-            if self._exchange is not None:
-                self._exchange.handler.trailer(lowered, value)
-        elif lowered in _LENGTH_HEADERS:
-            self._has_length = True
-        elif lowered == b"retry-after" and value.isdigit() and len(value) < 7 and self._exchange is not None:
-            self._exchange.retry_after = float(value)
-
-    def on_headers_complete(self) -> None:
-        """Pass on the status, unless it is that of a preliminary response, before the real one."""
-        if self._exchange is not None and self._parser is not None:
-            status = self._parser.get_status_code()
-            self._headers_complete = status >= 200
-            if self._headers_complete:
-                self._exchange.handler.began(status)
-
-    def on_body(self, body: bytes) -> None:
-        """Pass on a part of the body."""
-        if self._exchange is not None:
-            self._exchange.handler.data(body)
-
-    def on_message_complete(self) -> None:
-        """Note that the response is complete. A preliminary one is not counted."""
-        self._complete = self._headers_complete
-        self._keep_alive = self._parser is not None and self._parser.should_keep_alive()
-
     # Ends of a response.
 
     def _end_of_connection(self) -> None:
-        if self._exchange is not None and self._headers_complete and not self._has_length:
-            self._keep_alive = False
-            self._finish(until_close=True)
+        if self._reader is not None and self._reader.until_close:
+            self._finish(keep=False, until_close=True)
         else:
             self._break(self._send_problem or "the engine closed the connection")
 
-    def _finish(self, until_close: bool = False) -> None:
+    def _finish(self, *, keep: bool, until_close: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
         exchange.connection = None
+        if self._reader is not None:
+            self._reader.close()  # it refers to the request
         self._owner.read_batcher.remove(self)
-        if self._keep_alive and not self._unsent and (self._owner.keeps_streams or not exchange.request.streamed):
+        if keep and not self._unsent and (self._owner.keeps_streams or not exchange.request.streamed):
             self._owner.keep(self)
         else:
             # The answer leaves first: closing and opening a connection take as long as the answer's way through this
@@ -289,7 +250,7 @@ class EngineConnection:
         self._owner.connect_ahead()
 
     def _break(self, reason: str) -> None:
-        send_again = self._reused and not self._bytes_received
+        send_again = self._reused and self._reader is not None and not self._reader.begun
         exchange = self._close_and_take_exchange()
         if exchange is None:
             return
@@ -320,7 +281,8 @@ class EngineConnection:
             self._loop.on_writable(self._fd, None)
             self._fd = -1
             self._socket.close()
-        self._parser = None  # it refers to this connection
+        if self._reader is not None:
+            self._reader.close()
         if self._exchange is not None:
             self._exchange.connection = None
             self._exchange = None

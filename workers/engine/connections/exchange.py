@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from workers.backends.engine_request import EngineRequest
 from workers.stream.read_batching import BatchedSource, ReadBatcher
 
+NOTED_HEADERS: Final = frozenset({b"retry-after", b"content-type", b"content-encoding"})
+"""Headers of a response that say how to read it, or when to ask again; in lower case."""
 OnResponse = Callable[[int, bytes], None]
+
+
+def seconds_to_wait(headers: Mapping[bytes, bytes]) -> float:
+    """Return the seconds after which a server asks for another try; 0: it does not say."""
+    seconds = headers.get(b"retry-after", b"")
+    return float(seconds) if seconds.isdigit() and len(seconds) < 7 else 0.0
+
+
+def encoding_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return how a response is compressed; empty: it is not."""
+    encoding = headers.get(b"content-encoding", b"")[:80].decode("latin-1").lower()
+    return "" if encoding == "identity" else encoding
 
 
 class ResponseHandler(Protocol):
@@ -22,6 +36,12 @@ class ResponseHandler(Protocol):
 
     def trailer(self, name: bytes, value: bytes) -> None:
         """Take a header that follows the body; ``name`` is in lower case."""
+
+    def restart(self) -> bool:
+        """Forget what has come of the response, because another server answers from the beginning.
+
+        Return False if a part of it was passed on: then it cannot begin again.
+        """
 
     def ended(self, until_close: bool = False) -> None:
         """Note that the response is complete.
@@ -74,6 +94,11 @@ class BufferedResponse:
     def trailer(self, name: bytes, value: bytes) -> None:
         """Ignore it."""
 
+    def restart(self) -> bool:
+        """Forget what has come."""
+        self._status, self._parts, self._size = 0, [], 0
+        return True
+
     def ended(self, until_close: bool = False) -> None:  # noqa: ARG002 - the reader of the body sees whether it is whole
         """Pass on the response."""
         self._then(self._status, b"".join(self._parts))
@@ -96,6 +121,14 @@ class BufferedResponse:
 class ExchangeConnection(BatchedSource, Protocol):
     """The connection that carries an exchange (``connection.py``)."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether it can be used: the other side has accepted it, with its encryption if it has one."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the request that have not been sent."""
+
     def close(self) -> None:
         """Close the socket; no handler is called."""
 
@@ -109,8 +142,8 @@ class EngineExchange:
         self.request = request
         self.handler = handler
         self.connection: ExchangeConnection | None = None
-        self.retry_after = 0.0
-        """Seconds after which the engine asks for another try, from the headers of the response; 0: it does not say."""
+        self.headers: dict[bytes, bytes] = {}
+        """Those of the response that are in ``NOTED_HEADERS``."""
 
     def allow_batched_reads(self) -> None:
         """Let the rest of the response be read in batches: its first token has been sent."""

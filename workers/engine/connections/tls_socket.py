@@ -6,6 +6,7 @@ something to do. A certificate that is not accepted, and a connection that ends 
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from functools import cache
@@ -86,7 +87,9 @@ class TlsSocket:
         self._socket.setsockopt(level, option, value)
 
     def getpeername(self) -> object:
-        """Return the other side; raises OSError while there is no connection."""
+        """Return the other side; raises OSError while there is no encrypted connection."""
+        if not self._ready:
+            raise OSError(errno.ENOTCONN, "the encryption has not begun")
         return self._socket.getpeername()
 
     def close(self) -> None:

@@ -23,7 +23,8 @@ class RemoteServer(EngineConnectionPool):
         super().__init__(loop, address.port, max_kept, key)
         self.address = address
         bearer = f"Authorization: Bearer {key}\r\n" if key else ""
-        self.head = f"Host: {address.url.partition('://')[2]}\r\n{bearer}"
+        # Without this header, HTTP lets a server compress its answer.
+        self.head = f"Host: {address.url.partition('://')[2]}\r\nAccept-Encoding: identity\r\n{bearer}"
         self.read_batcher = read_batcher
         self.found: Found | None = find_address(address.host, address.port) if is_literal(address.host) else None
         self.found_at: float | None = None

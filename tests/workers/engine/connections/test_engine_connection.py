@@ -13,9 +13,9 @@ import pytest
 from protocol.runtime.loop import Loop
 from tests.support.descriptors import no_descriptors
 from workers.backends.engine_request import EngineRequest
-from workers.engine.connections.connection import MAX_HEAD_BYTES
 from workers.engine.connections.connection_pool import EngineConnectionPool
 from workers.engine.connections.exchange import BufferedResponse
+from workers.engine.connections.response_reader import MAX_HEAD_BYTES
 
 DEADLINE = 5.0
 REQUEST = EngineRequest("POST", "/v1/rerank", b"{}")
@@ -44,6 +44,9 @@ class RecordingHandler:
 
     def trailer(self, name: bytes, value: bytes) -> None:
         self.trailers.append((name, value))
+
+    def restart(self) -> bool:
+        raise AssertionError
 
     def ended(self, until_close: bool = False) -> None:
         self.ends.append("ended until close" if until_close else "ended")

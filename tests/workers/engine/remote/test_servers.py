@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -14,7 +14,8 @@ from protocol.runtime.loop import Loop
 from tests.support.waiting import DEADLINE
 from workers.backends.engine_request import EngineRequest
 from workers.engine.remote.addresses import Found, find_address, is_literal
-from workers.engine.remote.servers import RemoteServers
+from workers.engine.remote.exchange import CONNECT_S
+from workers.engine.remote.servers import MIN_DOWN_S, PROBE_S, RemoteServers
 
 TIMEOUT = 60.0
 REQUEST = EngineRequest("POST", "/v1/chat/completions", b"{}")
@@ -25,7 +26,8 @@ FAILED = b"HTTP/1.1 503 no\r\nContent-Length: 0\r\n\r\n"
 class Client:
     """Records a response."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, restarts: bool = True) -> None:
+        self.restarts = restarts
         self.statuses: list[int] = []
         self.body = b""
         self.ends: list[str] = []
@@ -38,6 +40,11 @@ class Client:
 
     def trailer(self, name: bytes, value: bytes) -> None:
         raise AssertionError((name, value))
+
+    def restart(self) -> bool:
+        if self.restarts:
+            self.statuses, self.body = [], b""
+        return self.restarts
 
     def ended(self, until_close: bool = False) -> None:
         assert not until_close
@@ -60,22 +67,27 @@ def bound() -> socket.socket:
 
 
 class OtherServers:
-    """Two sockets, which listen or not, a third one that never listens, and the object under test.
+    """Some sockets, which listen or not, another one that never listens, and the object under test.
 
-    A socket that is bound and does not listen refuses connections, and keeps its port from other programs.
+    A socket that is bound and does not listen refuses connections, and keeps its port from other programs. ``passed``:
+    seconds by which the clock is ahead.
     """
 
-    def __init__(self, *, dead_first: bool = False, listening: bool = True) -> None:
-        self.loop = Loop()
-        self.listeners = [bound(), bound()]
+    def __init__(
+        self, count: int = 2, *, dead_first: bool = False, listening: bool = True, scheme: str = "http"
+    ) -> None:
+        self.passed = 0.0
+        self.loop = Loop(lambda: time.monotonic() + self.passed)
+        self.listeners = [bound() for _ in range(count)]
         self.dead = bound()
         for listener in self.listeners if listening else ():
             listener.listen()
         used = [self.dead, *self.listeners] if dead_first else self.listeners
-        urls = [f"http://127.0.0.1:{each.getsockname()[1]}/api/v1" for each in used]
+        urls = [f"{scheme}://127.0.0.1:{each.getsockname()[1]}/api/v1" for each in used]
         self.accepted: list[socket.socket] = []
         self.unreachable: list[str] = []
         self.lookups: list[str] = []
+        self.finds_names = True
         self.servers = RemoteServers(
             self.loop,
             [parse_address(url) for url in urls],
@@ -96,6 +108,8 @@ class OtherServers:
 
     def look_up(self, host: str, port: int, then: Callable[[Found | None, str], None]) -> None:
         self.lookups.append(host)
+        if not self.finds_names:
+            return
         self.loop.call_later(0.0, lambda: then(find_address(host, port), ""))
 
     def until(self, condition: Callable[[], object]) -> None:
@@ -104,8 +118,8 @@ class OtherServers:
             assert time.monotonic() < end
             self.loop.run_once(0.01)
 
-    def accept(self, number: int) -> tuple[socket.socket, bytes]:
-        """Accept a connection of a server; return it with the request."""
+    def accept(self, number: int, end: bytes = b"\r\n\r\n") -> tuple[socket.socket, bytes]:
+        """Accept a connection of a server; return it with the request, at least up to ``end``."""
         self.listeners[number].setblocking(False)
         found: list[socket.socket] = []
 
@@ -127,7 +141,7 @@ class OtherServers:
                 got += found[0].recv(65536)
             except BlockingIOError:
                 return False
-            return b"\r\n\r\n" in got
+            return end in got
 
         self.until(read)
         return found[0], got
@@ -192,7 +206,7 @@ def test_the_last_servers_own_answer_is_passed_on(others: OtherServers) -> None:
 
 
 def test_a_break_after_the_answer_has_begun_is_the_end(others: OtherServers) -> None:
-    client = Client()
+    client = Client(restarts=False)
     others.servers.send(REQUEST, client)
     connection, _ = others.accept(0)
     connection.sendall(OK[:-2])
@@ -202,6 +216,146 @@ def test_a_break_after_the_answer_has_begun_is_the_end(others: OtherServers) -> 
     assert client.statuses == [200]
     assert "closed the connection" in client.ends[0]
     assert others.unreachable == []
+
+
+BROKEN = {
+    "no HTTP": b"\x00\xff no HTTP\r\n\r\n",
+    "half a head": OK[:20],
+    "only a head": OK[:-5],
+    "half a body": OK[:-2],
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_each_server_is_tried_as_long_as_nothing_was_passed_on(broken: bytes) -> None:
+    client = Client()
+    with closing(OtherServers(3)) as others:
+        others.servers.send(REQUEST, client)
+        for number in range(3):
+            connection, _ = others.accept(number)
+            assert others.servers.servers[number].running == 1
+            connection.sendall(broken if number < 2 else OK)
+            connection.close()
+        others.until(lambda: client.ends)
+        assert (client.statuses, client.body, client.ends) == ([200], b"hello", ["ended"])
+        assert [each.down_for > 0 for each in others.servers.servers] == [True, True, False]
+        assert others.unreachable == []
+
+
+def test_if_all_answers_break_the_client_gets_one_error_and_the_model_stays(others: OtherServers) -> None:
+    client = Client()
+    others.servers.send(REQUEST, client)
+    for number in (0, 1):
+        connection, _ = others.accept(number)
+        connection.sendall(OK[:-2])
+        connection.close()
+    others.until(lambda: client.ends)
+    assert (len(client.ends), others.unreachable, len(others.servers.exchanges)) == (1, [], 0)
+    assert "closed the connection" in client.ends[0]
+
+
+@pytest.mark.parametrize(("status", "down"), [(b"404", False), (b"429", True), (b"302", True), (b"500", True)])
+def test_an_answer_that_another_server_may_not_give_is_not_passed_on(
+    others: OtherServers, status: bytes, down: bool
+) -> None:
+    client = Client()
+    others.servers.send(REQUEST, client)
+    for number, answer in ((0, FAILED.replace(b"503", status)), (1, OK)):
+        connection, _ = others.accept(number)
+        connection.sendall(answer)
+    others.until(lambda: client.ends)
+    assert (client.statuses, client.body) == ([200], b"hello")
+    assert (others.servers.servers[0].down_for > 0) is down
+
+
+@pytest.mark.parametrize("status", [b"400", b"501", b"508"])
+def test_an_answer_that_every_server_would_give_is_passed_on(others: OtherServers, status: bytes) -> None:
+    client = Client()
+    others.servers.send(REQUEST, client)
+    connection, _ = others.accept(0)
+    connection.sendall(FAILED.replace(b"503", status))
+    others.until(lambda: client.ends)
+    assert (client.statuses, others.servers.servers[0].down_for) == ([int(status)], 0)
+
+
+def test_a_handshake_that_does_not_end_costs_less_than_the_timeout() -> None:
+    client = Client()
+    with closing(OtherServers(scheme="https")) as others:
+        others.servers.send(REQUEST, client)
+        for number in (0, 1):
+            _, hello = others.accept(number, end=b"\x16\x03")
+            assert hello
+            assert (client.ends, others.servers.servers[number].running) == ([], 1)
+            others.passed += CONNECT_S
+        others.until(lambda: others.unreachable)
+        assert client.ends == others.unreachable
+        assert "no connection within 5 s" in client.ends[0]
+
+
+def test_a_name_whose_lookup_does_not_end_costs_less_than_the_timeout(others: OtherServers) -> None:
+    client = Client()
+    first, second = others.servers.servers
+    first.found = None
+    others.finds_names = False
+    others.servers.send(REQUEST, client)
+    assert (others.lookups, first.running) == (["127.0.0.1"], 1)
+    others.passed += CONNECT_S
+    connection, _ = others.accept(1)
+    assert (first.running, second.running) == (0, 1)
+    connection.sendall(OK)
+    others.until(lambda: client.ends)
+    assert client.body == b"hello"
+
+
+def test_a_silent_server_is_left_after_the_timeout_but_not_while_it_takes_the_request(
+    others: OtherServers,
+) -> None:
+    others.servers.send(REQUEST._replace(body=b"x" * 50_000_000), Client())
+    slow, _ = others.accept(0)
+    first, second = others.servers.servers
+    for _ in range(3):
+        read = 0
+
+        def read_on() -> bool:
+            nonlocal read
+            with suppress(BlockingIOError):
+                read += len(slow.recv(1_000_000))
+            return read > 10_000_000
+
+        others.until(read_on)
+        others.passed += TIMEOUT
+        others.loop.run_once(0)
+        assert (first.running, second.running) == (1, 0)
+
+    def left() -> bool:
+        if not second.running:
+            others.passed += TIMEOUT  # the first may still have taken something
+        return bool(second.running)
+
+    others.until(left)
+    assert first.running == 0
+
+
+def test_a_server_that_does_not_answer_its_health_request_is_asked_again(others: OtherServers) -> None:
+    others.servers.failed(others.servers.servers[0], "it is away")
+    others.passed += MIN_DOWN_S
+    silent, request = others.accept(0)
+    assert request.startswith(b"GET /api/v1/models ")
+    others.passed += PROBE_S
+    others.until(lambda: closed(silent))
+    assert others.servers.servers[0].down_for == 2 * MIN_DOWN_S
+    others.passed += 2 * MIN_DOWN_S
+    again, _ = others.accept(0)
+    again.sendall(OK)
+    others.until(lambda: not others.servers.servers[0].down_for)
+
+
+def closed(connection: socket.socket) -> bool:
+    """Return whether the other side has closed a connection that has nothing more to read."""
+    try:
+        return connection.recv(10) == b""
+    except BlockingIOError:
+        return False
 
 
 def test_a_dead_server_is_passed_over() -> None:
@@ -228,14 +382,7 @@ def test_a_cancelled_request_is_closed_and_nothing_of_it_is_left(others: OtherSe
     exchange = others.servers.send(REQUEST, client)
     connection, _ = others.accept(0)
     exchange.cancel()
-
-    def closed() -> bool:
-        try:
-            return connection.recv(10) == b""
-        except BlockingIOError:
-            return False
-
-    others.until(closed)
+    others.until(lambda: closed(connection))
     assert (client.ends, others.servers.servers[0].running, len(others.servers.exchanges)) == ([], 0, 0)
 
 
