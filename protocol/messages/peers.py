@@ -221,6 +221,8 @@ class LoadFailed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     failure: Failure
     started: bool = False
+    memory_difference: int | None = None
+    """Bytes that the engine took beyond the estimate before it ended; None: it took less, or that is not known."""
 
 
 @control_message

@@ -72,6 +72,8 @@ class EngineReports:
     def _load_failed(self, worker: str, message: LoadFailed, _payload: bytes) -> None:
         """A check or a start of an engine failed."""
         spec = self._spec(worker)
+        if spec is not None and message.memory_difference is not None:
+            self._models.measured.note(spec, {HOST: message.memory_difference}, at_least=True)
         failure = self._models.specs.explained(spec, message.failure) if spec else message.failure
         self._scheduler.load_failed(worker, failure, self._loop.now())
 

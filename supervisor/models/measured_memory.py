@@ -64,11 +64,16 @@ class MeasuredMemory:
         self._records[key] = record
         return estimate.corrected(record.differences)
 
-    def note(self, spec: ModelSpec, differences: Mapping[str, int]) -> None:
-        """Keep what was measured of a model in these places. A write that fails is one of :attr:`problems`."""
+    def note(self, spec: ModelSpec, differences: Mapping[str, int], *, at_least: bool = False) -> None:
+        """Keep what was measured of a model in these places. A write that fails is one of :attr:`problems`.
+
+        ``at_least``: the engine ended before it had all that it needs, so a larger former measurement stays.
+        """
         key = fingerprint(spec)
         former = self._records.pop(key, None)
         known = former.differences if former is not None else {}
+        if at_least:
+            differences = {place: max(size, known.get(place, size)) for place, size in differences.items()}
         self._records[key] = _MemoryRecord(spec.name, {**known, **differences})
         for oldest in list(self._records)[: max(0, len(self._records) - MAX_RECORDS)]:
             del self._records[oldest]

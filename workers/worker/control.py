@@ -229,7 +229,7 @@ class WorkerController:
             self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes, killed=killed))
         else:
             failed = engine_failures.of_load(session.backend, session.failure, how, exit_.output)
-            self._report(LoadFailed(failed, started=True))
+            self._report(LoadFailed(failed, started=True, memory_difference=session.memory_difference))
 
     # The worker's end.
 

@@ -16,7 +16,6 @@ from typing import Final, Protocol
 from protocol.config.settings import Settings
 from protocol.failures import Failure
 from protocol.messages.peers import LoadProgressed, LoadStage
-from protocol.models.memory import MemoryEstimate
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
@@ -112,11 +111,17 @@ class EngineSession:
         """Whether the engine ends, or has ended, because of prompt caches that it read: it may start again without them."""
         self.loops = False
         """Whether it is ended because it works on an endless grammar."""
-        self._memory_difference = MemoryDifference(MemoryEstimate(), 0)
-        """That of the ready engine."""
+        context = max(0, int(self.spec.options.get("ctx_size", 0)))
+        self._memory_difference = MemoryDifference(backend.model_facts.estimate, context)
         self._loading = True
         self._load_monitor = EngineMonitor(
-            loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
+            loop,
+            self.engine,
+            backend.silence,
+            by_usage=True,
+            busy=lambda: self._loading,
+            on_hung=self._load_hung,
+            on_work=lambda: self._memory_difference.loading(self.engine.memory_used()),
         )
         self._load_monitor.wake()
         listening = self.engine.is_listening
@@ -149,7 +154,7 @@ class EngineSession:
 
     @property
     def memory_difference(self) -> int | None:
-        """How far the engine's memory is from the estimate; None if that is not known."""
+        """How far the engine's memory is from the estimate; None if that is not known, while it loads also if it is less."""
         return self._memory_difference.bytes
 
     @property

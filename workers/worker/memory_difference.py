@@ -24,6 +24,11 @@ class MemoryDifference:
         self.bytes: int | None = None
         """None: nothing was measured."""
 
+    def loading(self, used: int) -> None:
+        """Take note of what a loading engine uses. That says little of what it will need, unless it is more than was expected."""
+        if used > self._at_start + (self.bytes or 0):
+            self.bytes = used - self._at_start
+
     def started(self, used: int) -> None:
         """Take note of what a ready engine uses. It has touched all but the parts that only work touches."""
         if used:

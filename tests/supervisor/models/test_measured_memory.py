@@ -38,6 +38,15 @@ def test_an_estimate_is_corrected_by_the_last_measurement(file: Path) -> None:
     assert measured.corrected(SPEC, ESTIMATE).need()[HOST] == 880 * MIB + 20
 
 
+def test_an_engine_that_ended_before_it_was_ready_corrects_only_upwards(file: Path) -> None:
+    measured = MeasuredMemory(file)
+    for size, kept in ((30, 30), (20, 30), (40, 40)):
+        measured.note(SPEC, {HOST: size * MIB}, at_least=True)
+        assert MeasuredMemory(file).corrected(SPEC, ESTIMATE).need()[HOST] == (900 + kept) * MIB + 20
+    measured.note(SPEC, {HOST: 10 * MIB})
+    assert measured.corrected(SPEC, ESTIMATE).need()[HOST] == 910 * MIB + 20, "it was ready"
+
+
 def test_an_estimate_never_gets_lower_than_what_the_engine_may_yet_touch(file: Path) -> None:
     measured = MeasuredMemory(file)
     measured.note(SPEC, {HOST: -800 * MIB})

@@ -51,3 +51,14 @@ def test_without_a_reading_there_is_no_difference() -> None:
     difference.started(0)
     assert not difference.worked(1 << 40)
     assert difference.bytes is None
+
+
+def test_what_a_loading_engine_uses_counts_only_if_it_is_more_than_was_expected() -> None:
+    difference = MemoryDifference(ESTIMATE, 0)
+    difference.loading(399 * MIB)
+    assert difference.bytes is None
+    difference.loading(430 * MIB)
+    difference.loading(410 * MIB)
+    assert difference.bytes == 30 * MIB
+    difference.loading(0)
+    assert difference.bytes == 30 * MIB, "it has ended"
