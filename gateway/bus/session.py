@@ -19,6 +19,7 @@ from gateway.bus.admission import GatewayAdmission
 from gateway.bus.calls import BuildMessage, SupervisorCall
 from gateway.bus.message_handlers import ControlSocket, MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
+from gateway.bus.request_dispatcher import RequestDispatcher
 from gateway.bus.supervisor_connection import EndMessage, SupervisorConnection
 from gateway.http.request_context import RequestContext, is_question, request_context
 from gateway.http.request_counts import RequestCounts
@@ -36,9 +37,7 @@ from gateway.requests.spool import Spool
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages import work
 from protocol.messages.calls import CallResult
-from protocol.messages.events import Outcome
 from protocol.messages.peers import LoadedCode
 from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
@@ -58,7 +57,6 @@ class SupervisorSession:
         self.admission = GatewayAdmission(self._overdue)
         self.has_started = GreenletEvent()
         """Set when a supervisor has answered for the first time."""
-        self.inbox_bytes = settings.inbox_bytes
         self.request_counts = RequestCounts()
         """How many requests this process has answered; reported with each answer to a ping."""
         self._received_ends = ReceivedEnds()
@@ -88,6 +86,9 @@ class SupervisorSession:
         """Use ``sockets`` from now on, and return the handlers for what they receive."""
         self._sockets = sockets
         self._connection = SupervisorConnection(sockets, self._pending)
+        self._requests = RequestDispatcher(
+            self.id, self.settings, self.spool, self.admission, self._pending, self._connection, self._received_ends
+        )
         self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts, self._received_ends)
         return self._message_handlers
 
@@ -130,85 +131,14 @@ class SupervisorSession:
     def start_exchange(
         self, request: InferenceRequest, context: RequestContext, reservation: int = 0
     ) -> RequestExchange:
-        """Send an inference request; raises ``LemonbusError`` if it is not admitted, or if the spool is full.
-
-        ``context``: of the HTTP request, whose key it counts against. ``reservation``: see
-        :class:`~protocol.messages.work.SubmitRequest`.
-        """
-        self._admit(request, reservation)
-        context.check_access()
-        caller = context.caller
-        if caller is not None:
-            caller = caller.reserving(request.reserved_tokens)
-        exchange = RequestExchange(
-            self,
-            request,
-            self._pending.next_number(),
-            caller,
-            context.download_refusal,
-            reservation,
-            context.withdrawal,
-        )
-        if logs.trace_enabled():
-            fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}
-            logs.get_logger().trace("inference request", **fields, body=request.body.decode("utf-8", "replace"))
-        try:
-            if len(request.body) > self.settings.spool_over:
-                exchange.spool = self.spool.keep(request.body)
-                self._admit(request, reservation)  # other greenlets ran meanwhile
-            # Not earlier: a new connection sends everything in it.
-            self._pending.exchanges[exchange.number] = exchange
-            exchange.begin()
-        except BaseException:
-            self.release(exchange)
-            raise
-        return exchange
-
-    def _admit(self, request: InferenceRequest, reservation: int) -> None:
-        """Raise if a request is not admitted. A later piece was admitted with the first: it goes on while this process drains.
-
-        A drain of the whole server refuses nothing that was reserved before, and no question about an engine's state.
-        """
-        served = self._connection.welcomed and self.admission.state is not AdmissionState.LOST
-        if request.earlier is not None and served:
-            return
-        if request.earlier is not None or reservation or request.endpoint in work.ENGINE_STATE_ENDPOINTS:
-            self.admission.admit()
-        else:
-            self.admission.admit_inference()
+        """Send an inference request: see :meth:`RequestDispatcher.start`."""
+        return self._requests.start(request, context, reservation)
 
     def release(self, exchange: RequestExchange) -> None:
-        """Forget the exchange, and remove its spool file. Idempotent."""
-        self.forget(exchange)
-        if exchange.spool:
-            name, exchange.spool = exchange.spool, ""
-            self.spool.drop(name)
+        """Forget the exchange: see :meth:`RequestDispatcher.release`."""
+        self._requests.release(exchange)
 
-    # For exchanges and calls (their ExchangeDispatcher and CallSession)
-
-    def submit(self, exchange: RequestExchange) -> None:
-        """Send the present attempt."""
-        self._connection.submit(exchange)
-
-    def cancel(self, exchange: RequestExchange, reason: str) -> None:
-        """Cancel the present attempt: the supervisor knows where it waits or runs."""
-        self.send_end(work.Cancel(self.id, exchange.number, exchange.attempt, reason))
-
-    def report_lost(self, exchange: RequestExchange) -> None:
-        """Report how many tokens a stream had when its worker was lost."""
-        self.send_end(work.AnswerLost(exchange.model, exchange.inbox.tokens_received, exchange.caller))
-
-    def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
-        """Keep the end of an answer, in case its worker cannot report it."""
-        self._received_ends.add(self.id, exchange, worker, outcome)
-
-    def forget(self, exchange: RequestExchange) -> None:
-        """Deliver no more events to it."""
-        self._pending.exchanges.pop(exchange.number, None)
-
-    def may_retry(self) -> bool:
-        """Return whether there is, or will be, a supervisor for another attempt."""
-        return self.admission.state is not AdmissionState.LOST
+    # For calls (their CallSession)
 
     def send_end(self, message: EndMessage) -> None:
         """Tell the supervisor, if it is there, how something ended that was sent before."""
