@@ -100,6 +100,8 @@ class UsageFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
     models: list[str] = []
     """Patterns of the models that the caller's key may use, if not all."""
+    by_day: bool = True
+    """False: one row for each key and model, whose day is empty."""
 
 
 @repeated_call

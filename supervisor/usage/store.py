@@ -59,6 +59,15 @@ _SELECT_FAILURES: Final = """
 SELECT day, api_key, model, code, requests FROM failures
 WHERE day BETWEEN ? AND ? AND (? IS NULL OR api_key = ?) AND (? = '' OR model = ?)
 """
+_SELECT_SUMS: Final = """
+SELECT '', api_key, model, SUM(requests), SUM(prompt_tokens), SUM(cached_tokens), SUM(output_tokens), SUM(engine_seconds) FROM usage
+WHERE day BETWEEN ? AND ? AND (? IS NULL OR api_key = ?) AND (? = '' OR model = ?)
+GROUP BY api_key, model ORDER BY api_key, model LIMIT ?
+"""
+_SELECT_SUMS_OF_FAILURES: Final = """
+SELECT '', api_key, model, code, SUM(requests) FROM failures
+WHERE day BETWEEN ? AND ? AND (? IS NULL OR api_key = ?) AND (? = '' OR model = ?) GROUP BY api_key, model, code
+"""
 
 
 class StoreError(Exception):
@@ -106,15 +115,17 @@ class UsageStore:
         """Return the rows of a filter; raises ``StoreError`` and ``TooManyRowsError``."""
         first, last = wanted.first_day, wanted.last_day or "9999-12-31"
         values = [first, last, wanted.api_key, wanted.api_key, wanted.model, wanted.model]
+        of_usage = _SELECT if wanted.by_day else _SELECT_SUMS
+        of_failures = _SELECT_FAILURES if wanted.by_day else _SELECT_SUMS_OF_FAILURES
 
         def select(database: sqlite3.Connection) -> list[UsageRow]:
             with database:
                 database.execute("BEGIN")  # both tables as they are at one moment
-                rows = database.execute(_SELECT, [*values, MAX_ROWS + 1]).fetchall()
+                rows = database.execute(of_usage, [*values, MAX_ROWS + 1]).fetchall()
                 if len(rows) > MAX_ROWS:
                     raise TooManyRowsError
                 failures: dict[tuple[str, str, str], dict[str, int]] = {}
-                for day, key, model, code, count in database.execute(_SELECT_FAILURES, values):
+                for day, key, model, code, count in database.execute(of_failures, values):
                     failures.setdefault((day, key, model), {})[code] = count
             found = [UsageRow(*row) for row in rows]
             return [msgspec.structs.replace(row, failures=failures.get(row.names, {})) for row in found]

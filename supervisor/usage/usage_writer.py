@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from protocol.config.api_keys import model_allowed
 from protocol.messages.usage import UsageFilter, UsageReport, UsageRow
 from protocol.runtime import logs
@@ -139,6 +141,8 @@ class UsageWriter:
             done(result)
             return
         unwritten = [row for row in self._accounting.unwritten if _matches(row, wanted)]
+        if not wanted.by_day:
+            unwritten = [msgspec.structs.replace(row, day="") for row in unwritten]
         done(UsageReport(UsageCounts([*result, *unwritten]).rows(), problem))
 
 

@@ -28,6 +28,8 @@ class UsageQuery(msgspec.Struct):
     """The first day, in UTC: ``2031-05-01``."""
     month: str | None = None
     """A whole month: ``2031-05``."""
+    by_day: bool | None = None
+    """False: one row for each key and model, with the sums of all days. Its ``day`` is empty."""
 
 
 class UsageFigures(msgspec.Struct, kw_only=True):
@@ -51,9 +53,10 @@ class UsageFigures(msgspec.Struct, kw_only=True):
 
 
 class UsageOfDay(UsageFigures, kw_only=True):
-    """What one key has used of one model on one day."""
+    """What one key has used of one model, on one day or on all."""
 
     day: str
+    """Empty: on all days."""
     key: str
     """Empty: without a key."""
     model: str
@@ -85,7 +88,9 @@ def show_usage(caller: HttpCaller, request: UsageQuery) -> UsageAnswer:
             raise Failure(Code.FORBIDDEN, "only an administrator may see the usage of another key").raised()
         key = own
     # Without a month there is no last day: the supervisor may count on the day after this process's.
-    wanted = UsageFilter(first, last if request.month else "", key, request.model or "")
+    wanted = UsageFilter(
+        first, last if request.month else "", key, request.model or "", by_day=request.by_day is not False
+    )
     report = caller.ask(lambda number: GetUsage(number, wanted), UsageReport)
     rows = [UsageOfDay(day=row.day, key=row.api_key, model=row.model, **_figures(row)) for row in report.rows]
     problem = report.problem if context.is_admin else ""
@@ -99,17 +104,17 @@ def days_of(request: UsageQuery, today: date) -> tuple[str, str]:
             raise invalid("give either since or month", "month")
         if not _MONTH.match(request.month):
             raise invalid("a month looks like 2031-05", "month")
-        first = _day(f"{request.month}-01", "month")
+        first = _day(f"{request.month}-01", "month", "a month looks like 2031-05")
         return str(first), str(first.replace(day=monthrange(first.year, first.month)[1]))
-    first = _day(request.since, "since") if request.since else today.replace(day=1)
+    first = _day(request.since, "since", "a day looks like 2031-05-01") if request.since else today.replace(day=1)
     return str(first), str(max(first, today))
 
 
-def _day(text: str, field: str) -> date:
+def _day(text: str, field: str, form: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise invalid("a day looks like 2031-05-01", field) from None
+        raise invalid(form, field) from None
 
 
 def _figures(row: UsageRow) -> dict[str, Any]:

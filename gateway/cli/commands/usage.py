@@ -45,7 +45,7 @@ def command(
         raise click.UsageError("Give either --csv or --json.")
     if since and month:
         raise click.UsageError("Give either --since or --month.")
-    answer = server.ask(show_usage, UsageQuery(key, model, since, month))
+    answer = server.ask(show_usage, UsageQuery(key, model, since, month, None if as_csv or as_json else False))
     if as_json:
         output.print_json(answer)
     elif as_csv:

@@ -52,6 +52,14 @@ def test_the_answer_has_the_rows_and_their_total(make_app: MakeApp) -> None:
     assert (total["requests"], total["prompt_tokens"], total["errors"], total["refusals"]) == (6, 110, 1, 1)
 
 
+def test_the_sums_of_all_days_are_asked_for(make_app: MakeApp) -> None:
+    ask = make_app()
+    ask.reports[GetUsage] = UsageReport([])
+    assert ask("GET", f"{PATH}?by_day=false").status_code == 200
+    assert ask("GET", PATH).status_code == 200
+    assert [each.filter.by_day for each in ask.asked(GetUsage)] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("name", "query", "asked_for"),
     [
@@ -97,15 +105,16 @@ def test_the_days_that_are_meant(query: UsageQuery, days: tuple[str, str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("query", "field"),
+    ("query", "field", "message"),
     [
-        (UsageQuery(since="May"), "since"),
-        (UsageQuery(month="2031"), "month"),
-        (UsageQuery(month="2031-13"), "month"),
-        (UsageQuery(since="2031-05-01", month="2031-05"), "month"),
+        (UsageQuery(since="May"), "since", "a day looks like 2031-05-01"),
+        (UsageQuery(month="2031"), "month", "a month looks like 2031-05"),
+        (UsageQuery(month="2031-13"), "month", "a month looks like 2031-05"),
+        (UsageQuery(since="2031-05-01", month="2031-05"), "month", "give either since or month"),
     ],
 )
-def test_anything_but_a_day_or_a_month_is_refused(query: UsageQuery, field: str) -> None:
+def test_anything_but_a_day_or_a_month_is_refused(query: UsageQuery, field: str, message: str) -> None:
     with pytest.raises(LemonbusError) as refused:
         days_of(query, date(2031, 5, 17))
     assert (refused.value.failure.http_status, refused.value.failure.param) == (400, field)
+    assert refused.value.failure.message == message

@@ -37,7 +37,7 @@ def answer(**more: Any) -> dict[str, Any]:
 
 
 def test_the_table_has_a_row_for_each_key_and_model_and_the_total(lemonbus: Ends, server: FakeServer) -> None:
-    server.replies["GET", ASKED] = Reply(answer())
+    server.replies["GET", f"{ASKED}?by_day=false"] = Reply(answer())
     code, out, err = lemonbus("usage")
     head, *rows = [line.split() for line in out.splitlines()]
     assert (code, err) == (0, "From 2031-05-01 to 2031-05-31, in UTC.\n")
@@ -72,8 +72,9 @@ def test_what_is_wrong_with_the_disk_is_said(lemonbus: Ends, server: FakeServer)
 
 def test_the_server_selects(lemonbus: Ends, server: FakeServer) -> None:
     for options, query in (
-        (("--key", "ci", "--model", "a b", "--month", "2031-04"), "?key=ci&model=a+b&month=2031-04"),
-        (("--key", "", "--since", "2031-05-01"), "?key=&since=2031-05-01"),
+        (("--csv", "--key", "ci", "--model", "a b", "--month", "2031-04"), "?key=ci&model=a+b&month=2031-04"),
+        (("--json", "--key", "", "--since", "2031-05-01"), "?key=&since=2031-05-01"),
+        (("--key", "ci"), "?key=ci&by_day=false"),
     ):
         lemonbus("usage", *options)
         assert server.asked[-1][:2] == ("GET", ASKED + query)

@@ -142,6 +142,20 @@ def test_a_full_disk_loses_no_earlier_usage(store: UsageStore, tmp_path: Path) -
     assert len(store.read(ALL)) == 1001
 
 
+def test_the_sums_of_all_days_have_a_row_for_each_key_and_model(
+    store: UsageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [named(day, key) for day in ("2031-05-15", "2031-05-16", TODAY) for key in ("", "ci")]
+    store.write(Batch("s", 1, rows), TODAY)
+    monkeypatch.setattr(store_module, "MAX_ROWS", 2)
+    both = [named("", key).plus(ROW) for key in ("", "ci")]
+    assert store.read(UsageFilter("2031-05-16", by_day=False)) == both
+    assert store.read(UsageFilter("2031-05-16", api_key="ci", by_day=False)) == both[1:]
+    store.write(Batch("s", 2, [named(model="n")]), TODAY)
+    with pytest.raises(TooManyRowsError):
+        store.read(UsageFilter(by_day=False))
+
+
 def test_an_answer_has_a_bounded_number_of_rows(store: UsageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MAX_ROWS", 2)
     store.write(Batch("s", 1, [named(model=name) for name in "abc"]), TODAY)

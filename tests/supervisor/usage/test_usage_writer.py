@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 
@@ -45,9 +46,9 @@ class WritingSupervisor(CountingSupervisor):
         self.time += seconds
         self.loop.run_once(0.0)
 
-    def read(self) -> UsageReport:
+    def read(self, wanted: UsageFilter = ALL) -> UsageReport:
         reports: list[Any] = []
-        self.writer.read(ALL, reports.append)
+        self.writer.read(wanted, reports.append)
         self.run_until(lambda: reports)
         assert isinstance(reports[0], UsageReport)
         return reports[0]
@@ -73,6 +74,8 @@ def test_what_was_counted_is_on_the_disk_a_second_later(server: WritingSuperviso
     assert server.on_disk() == [ROW]
     server.accounting.attempt_ended("w1", end(2, outcome=OUTCOME))
     assert server.read() == UsageReport([ROW.plus(ROW)]), "the disk and the memory"
+    summed = msgspec.structs.replace(ROW.plus(ROW), day="")
+    assert server.read(UsageFilter(by_day=False)) == UsageReport([summed]), "both under one name"
 
 
 def test_a_slow_disk_keeps_nobody_waiting(server: WritingSupervisor, monkeypatch: pytest.MonkeyPatch) -> None:
