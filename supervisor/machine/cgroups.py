@@ -11,7 +11,12 @@ from supervisor.machine.pci import read_text
 _USAGE: Final = {1: "memory.usage_in_bytes", 2: "memory.current"}
 _LIMITS: Final = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 """Beyond ``memory.high`` the kernel slows processes down so much that an engine is of no use."""
-_STATISTIC: Final = re.compile(r"^(\S+) ([0-9]+)$", re.MULTILINE)
+_STATISTIC: Final = re.compile(
+    r"^(file_mapped|shmem|unevictable|inactive_file|active_file|slab_reclaimable|hierarchical_memory_limit"
+    r"|total_(?:mapped_file|shmem|unevictable|inactive_file|active_file)) ([0-9]+)$",
+    re.MULTILINE,
+)
+"""Those that matter, of several dozen. Version 1 counts the groups below in ``total_…``."""
 
 
 class CgroupMemory(NamedTuple):
@@ -32,11 +37,14 @@ class CgroupMemory(NamedTuple):
 
 def read_memory(cgroup: Cgroup) -> CgroupMemory | None:
     """Return the memory of a control group; None if it has no limit, or is gone."""
-    facts = _statistics(read_text(cgroup.path / "memory.stat"))
-    limits = [int(text) for file in _LIMITS[cgroup.version] if (text := read_text(cgroup.path / file)).isdecimal()]
+    path, version = cgroup.path, cgroup.version
+    limits = [int(text) for file in _LIMITS[version] if (text := read_text(f"{path}/{file}")).isdecimal()]
+    if version == 2 and not limits:
+        return None  # it would take the kernel a while to sum up the statistics of all groups below
+    facts = _statistics(read_text(f"{path}/memory.stat"))
     if "hierarchical_memory_limit" in facts:  # the least limit of all groups above it, visible or not
         limits.append(facts["hierarchical_memory_limit"])
-    used = read_text(cgroup.path / _USAGE[cgroup.version])
+    used = read_text(f"{path}/{_USAGE[version]}")
     if not limits or not used.isdecimal():
         return None
     mapped = mapped_files(facts.get("file_mapped", 0), facts.get("shmem", 0), facts.get("unevictable", 0))
@@ -46,12 +54,9 @@ def read_memory(cgroup: Cgroup) -> CgroupMemory | None:
 
 
 def _statistics(text: str) -> dict[str, int]:
-    """Return ``memory.stat`` with the names of version 2. Version 1 counts the groups below in ``total_…``."""
-    facts = {name: int(number) for name, number in _STATISTIC.findall(text)}
-    if "total_cache" in facts:
-        total = {name.removeprefix("total_"): value for name, value in facts.items() if name.startswith("total_")}
-        return {**facts, **total, "file_mapped": total.get("mapped_file", 0)}
-    return facts
+    """Return what matters of ``memory.stat``, by the names of version 2."""
+    facts = {name.removeprefix("total_"): int(number) for name, number in _STATISTIC.findall(text)}
+    return {**facts, "file_mapped": facts.get("mapped_file", facts.get("file_mapped", 0))}
 
 
 def mapped_files(mapped: int, shared: int, locked: int) -> int:

@@ -15,7 +15,12 @@ from protocol.runtime.control_groups import find_cgroups
 from supervisor.machine.cgroups import mapped_files, read_memory
 from supervisor.machine.pci import read_text
 
-_LINE: Final = re.compile(r"^(?:Node \d+ )?([A-Za-z_()0-9]+):\s+(\d+) kB$", re.MULTILINE)
+_LINE: Final = re.compile(
+    r"^(?:Node \d+ )?(Mem(?:Total|Free|Available)|Mapped|Shmem|Mlocked|Hugetlb|SwapFree|SReclaimable"
+    r"|(?:Ina|A)ctive\(file\)):\s+(\d+) kB$",
+    re.MULTILINE,
+)
+"""Those that matter, of several dozen: they are read each second."""
 _KIBI: Final = 1024
 _NODE: Final = re.compile(r"^Node:\s+(\d+)$", re.MULTILINE)
 _RECLAIMABLE: Final = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
@@ -60,10 +65,10 @@ def process_root(machine: Path) -> Path:
 
 def read_host_memory(machine: Path) -> HostMemory:
     """Return the machine's memory, whatever control groups leave of it."""
-    facts = _sizes(machine / "proc/meminfo") or _sizes(Path("/proc/meminfo"))
+    facts = _sizes(f"{machine}/proc/meminfo") or _sizes("/proc/meminfo")
     available = facts.get("MemAvailable", facts.get("MemFree", 0))
     for node in _gpu_nodes(machine):
-        of_gpu = _sizes(node / "meminfo")
+        of_gpu = _sizes(f"{node}/meminfo")
         available -= sum(of_gpu.get(name, 0) for name in _RECLAIMABLE)
         facts = {name: size - of_gpu.get(name, 0) for name, size in facts.items()}
     mapped = mapped_files(facts.get("Mapped", 0), facts.get("Shmem", 0), facts.get("Mlocked", 0))
@@ -73,7 +78,7 @@ def read_host_memory(machine: Path) -> HostMemory:
     return HostMemory(total, max(0, available - min(mapped, cached)), available + facts.get("SwapFree", 0))
 
 
-def _sizes(file: Path) -> dict[str, int]:
+def _sizes(file: str) -> dict[str, int]:
     """Return the sizes in a ``meminfo``, of the machine or of one of its nodes, in bytes."""
     return {name: int(number) * _KIBI for name, number in _LINE.findall(read_text(file))}
 

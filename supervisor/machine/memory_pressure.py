@@ -56,19 +56,19 @@ class MemoryPressure(NamedTuple):
 def read_pressure(machine: Path, groups: Iterable[Cgroup]) -> list[PressureReading]:
     """Return the readings of the machine and of those control groups that have a limit. ``machine`` has its ``proc``."""
     total, free, headroom = read_host_memory(machine)
-    stalled = _stalled(machine / "proc/pressure/memory")
+    stalled = _stalled(f"{machine}/proc/pressure/memory")
     readings = [PressureReading("", total, free, headroom, stalled)] if total else []
     for group in groups:
         memory = read_memory(group)
         if memory is not None and memory.limit < total:
             # Version 1 has none; stalls at its limits are in those of the machine.
-            stalls = _stalled(group.path / "memory.pressure") if group.version == 2 else stalled
+            stalls = _stalled(f"{group.path}/memory.pressure") if group.version == 2 else stalled
             left = max(0, memory.limit - memory.kept)
             readings.append(PressureReading(group.name, memory.limit, memory.free, left, stalls))
     return readings
 
 
-def _stalled(file: Path) -> int:
+def _stalled(file: str) -> int:
     found = _STALLED.search(read_text(file))
     return int(found[1]) if found else 0
 

@@ -39,7 +39,7 @@ class MemoryPressureWatch:
         self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
-        if not any(model.counts_as_loaded for model in self._scheduler.view.models()):
+        if not self._scheduler.view.has_loaded_models:
             self._pressure = None
             self._look_later(INTERVAL_S)
             return

@@ -5,6 +5,7 @@ The names come from the lists of numbers that a machine may have: AMD's of libdr
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,13 +37,16 @@ _VENDORS: Final = {_AMD: "AMD", _NVIDIA: "NVIDIA"}
 _LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file of the kernel, empty if there is none."""
+def read_text(path: Path | str) -> str:
+    """Return the text of a file of the kernel, empty if there is none. Some are read each second, so it takes few calls."""
+    text = b""
     try:
-        with path.open("rb", buffering=0) as file:
-            text = b""
-            while len(text) < _LARGEST and (piece := file.read(_PIECE)):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while len(text) < _LARGEST and (piece := os.read(file, _PIECE)):
                 text += piece
+        finally:
+            os.close(file)
     except OSError:
         return ""
     return text.decode("utf-8", "replace").strip()

@@ -154,7 +154,9 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
     return Fits(largest_context(request.estimate, limits.memory.beside(loaded.memory for loaded in staying)))
 
 
-def models_over_limits(loaded_models: Sequence[LoadedModel], limits: LoadLimits) -> dict[str, EvictionReason]:
+def models_over_limits(
+    loaded_models: Sequence[LoadedModel], max_loaded: int, groups: Mapping[str, GroupPolicy]
+) -> dict[str, EvictionReason]:
     """Return the models that must leave because changed settings no longer allow them beside others.
 
     Of two sides that exclude each other, the busy one stays, else the one used last. A pinned model stays, whatever its
@@ -167,7 +169,7 @@ def models_over_limits(loaded_models: Sequence[LoadedModel], limits: LoadLimits)
         leaving.update((loaded.model, reason) for loaded in over)
         staying[:] = [loaded for loaded in staying if loaded not in over]
 
-    for name, group in sorted(limits.groups.items()):
+    for name, group in sorted(groups.items()):
         inside = [loaded for loaded in staying if name in loaded.groups]
         outside = [loaded for loaded in staying if name not in loaded.groups]
         if group.exclusive and inside and outside:
@@ -176,7 +178,7 @@ def models_over_limits(loaded_models: Sequence[LoadedModel], limits: LoadLimits)
             leave(_surplus([loaded for loaded in inside if loaded in staying], group.limit), EvictionReason.GROUP)
     for model_type in sorted({loaded.type for loaded in staying}):
         same_type = [loaded for loaded in staying if loaded.type == model_type]
-        leave(_surplus(same_type, limits.max_loaded), EvictionReason.LIMIT)
+        leave(_surplus(same_type, max_loaded), EvictionReason.LIMIT)
     return leaving
 
 

@@ -73,11 +73,21 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
     return sorted(candidates, key=lambda model: model.order if model.order is not None else LAST_ORDER)
 
 
-def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> dict[str, EvictionClaim]:
-    """Assign workers to the models that must be loaded, load those that fit, and return the models to evict."""
-    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE] if candidates else []
+def claims_of_settings(state: SchedulerState) -> dict[str, EvictionClaim]:
+    """Return claims on models that changed settings do not let stay beside others."""
+    loaded, most, groups = list(_loaded_workers(state)), state.limits.models, state.policies.groups
+    if state.closing or (not groups and len(loaded) <= most):
+        return {}
+    over = models_over_limits([_loaded_model(model, worker, {}) for worker, model in loaded], most, groups)
+    return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
+
+
+def assign_workers(
+    state: SchedulerState, candidates: list[ScheduledModel], claims: dict[str, EvictionClaim], now: float
+) -> None:
+    """Assign workers to the models that must be loaded, load those that fit, and add ``claims`` on those to evict."""
+    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE]
     limits = LoadLimits(state.limits.models, memory_events.available_memory(state, now), state.policies.groups)
-    claims = {} if state.closing else _claims_of_settings(state, limits)
     ahead: list[LoadedModel] = []
     for model in candidates:
         worker, spec = model.worker, model.spec
@@ -108,7 +118,6 @@ def assign_workers(state: SchedulerState, candidates: list[ScheduledModel], now:
         elif worker is not None and ready and isinstance(verdict, Fits):
             model_changes.choose_context(worker, context)
             model_changes.start_engine(state, model, spec, worker, now)
-    return claims
 
 
 def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float) -> bool:
@@ -138,16 +147,6 @@ def _requested_by(model: ScheduledModel) -> str:
     """Return what a model is loaded for: the id of the request that waits longest, or ``load``."""
     first = min(model.queue, key=lambda waiting: waiting.order, default=None)
     return first.request.label if first is not None and first.order == model.order else "load"
-
-
-def _claims_of_settings(state: SchedulerState, limits: LoadLimits) -> dict[str, EvictionClaim]:
-    """Return claims on models that changed settings do not let stay beside others."""
-    loaded = list(_loaded_workers(state))
-    if not limits.groups and len(loaded) <= limits.max_loaded:
-        return {}
-    loaded_models = [_loaded_model(model, worker, {}) for worker, model in loaded]
-    over = models_over_limits(loaded_models, limits)
-    return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
 
 
 def _model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:

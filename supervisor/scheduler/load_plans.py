@@ -70,6 +70,8 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure) -> None
 
 def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], now: float) -> None:
     """Give spare workers to plans, and answer those whose models were checked. ``candidates``: the models to be loaded."""
+    if not state.plans:
+        return
     spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE]
     due = state.due_plans()
     for plan in list(state.plans):

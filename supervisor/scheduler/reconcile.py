@@ -18,6 +18,7 @@ from supervisor.scheduler.load_assignment import (
     LAST_ORDER,
     EvictionClaim,
     assign_workers,
+    claims_of_settings,
     models_to_load,
     release_if_checked,
 )
@@ -48,7 +49,9 @@ def reconcile(state: SchedulerState, now: float) -> None:
         if not model.demanded:
             release_if_checked(state, model)
     candidates = [] if state.closing else models_to_load(models)
-    claims = assign_workers(state, candidates, now)
+    claims = claims_of_settings(state)
+    if candidates:
+        assign_workers(state, candidates, claims, now)
     for model in models:
         _drain_or_resume(state, model, claims.get(model.name))
         _grant(state, model, claims.get(model.name), now)

@@ -76,6 +76,8 @@ class SchedulerState:
 
     def due_plans(self) -> list[PendingPlan]:
         """Return the dry runs that may be checked now, in the order in which they came."""
+        if not self.plans:
+            return []
         checked = sum(worker.plan is not None for worker in self.workers.values())
         return [plan for plan in self.plans if not plan.begun][: max(0, MAX_PLAN_CHECKS - checked)]
 

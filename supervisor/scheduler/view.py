@@ -165,6 +165,11 @@ class SchedulerView:
 
     # Models
 
+    @property
+    def has_loaded_models(self) -> bool:
+        """Whether any model counts as loaded."""
+        return any(model.loaded for model in self._state.models.values())
+
     def models(self) -> list[ModelView]:
         """Return all models that are used or requested."""
         return [_model(model) for model in self._state.models.values()]

@@ -185,15 +185,13 @@ def test_eviction_order_in_groups(
 def test_which_models_leave_when_groups_have_changed(
     rules: dict[str, GroupPolicy], loaded_models: list[LoadedModel], leaving: list[str]
 ) -> None:
-    assert models_over_limits(loaded_models, LoadLimits(4, groups=rules)) == dict.fromkeys(
-        leaving, EvictionReason.GROUP
-    )
+    assert models_over_limits(loaded_models, 4, rules) == dict.fromkeys(leaving, EvictionReason.GROUP)
 
 
 def test_models_over_a_lower_number_of_models_leave() -> None:
     loaded_models = [loaded_model(name, float(index)) for index, name in enumerate("abc")]
     loaded_models += [loaded_model("pinned", pinned=True), loaded_model("other", type="image")]
-    leaving = models_over_limits(loaded_models, LoadLimits(2))
+    leaving = models_over_limits(loaded_models, 2, {})
     assert leaving == dict.fromkeys("ab", EvictionReason.LIMIT)
 
 
