@@ -36,7 +36,7 @@ class MemoryPressureWatch:
         self._look_later(INTERVAL_S)
 
     def _look_later(self, seconds: float) -> None:
-        self._loop.call_later(seconds, self._look)
+        self._loop.call_at_next(seconds, self._look)
 
     def _look(self) -> None:
         if not self._scheduler.view.has_loaded_models:

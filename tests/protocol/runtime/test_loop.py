@@ -242,3 +242,18 @@ def test_what_is_called_last_follows_what_every_iteration_does(loop: Loop) -> No
     assert order == ["work", "flush", "last", "of the last"]
     loop.run_once(0.0)
     assert order[4:] == ["flush"], "once"
+
+
+def test_what_happens_at_the_same_intervals_happens_together() -> None:
+    clock, calls = [10.25], list[str]()
+    loop = Loop(lambda: clock[0])
+    loop.every(1.0, lambda: calls.append("one"))
+    clock[0] = 10.75
+    loop.every(1.0, lambda: calls.append("other"))
+    happened = []
+    for clock[0] in (10.75, 11.0, 11.5, 12.0, 12.25, 13.0):
+        loop.run_once(0.0)
+        happened.append(sorted(calls))
+        calls.clear()
+    loop.close()
+    assert happened == [[], ["one"], [], ["one", "other"], [], ["one", "other"]]
