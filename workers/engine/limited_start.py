@@ -49,8 +49,8 @@ except OSError as problem:
 """Arguments: the parent's pid, what to do as JSON, then the program and its arguments.
 
 The order counts: another user could no longer join a group. A change of the user removes the bond to the parent, which
-therefore comes last. Only the owner of a pipe may open it again as ``/dev/stdout``. If the parent is already dead, nothing is run. A negative nice value needs a privilege; the server has said at
-its start that it lacks it.
+therefore comes last. Only the owner of a pipe may open it again as ``/dev/stdout``. If the parent is already dead, nothing is run.
+A negative nice value needs a privilege; the server has said at its start that it lacks it.
 """
 
 

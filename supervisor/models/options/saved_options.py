@@ -30,8 +30,8 @@ class SavedOptions:
     ) -> None:
         """Nothing is read yet. ``descriptor_of``: registered name → its recipe's descriptor, or a failure.
 
-        ``directories``: see :func:`~supervisor.models.options.load_options.file_directories`. What is saved came from clients, so their rules apply to it as
-        well.
+        ``directories``: see :func:`~supervisor.models.options.load_options.file_directories`. What is
+        saved came from clients, so their rules apply to it as well.
         """
         self._file = StateFile(path, finish)
         self._directories = directories
