@@ -19,6 +19,7 @@ class Inbox:
 
     __slots__ = (
         "_expected",
+        "_large",
         "_limit",
         "_pieces",
         "_size",
@@ -45,6 +46,8 @@ class Inbox:
         self._expected = 0
         self._pieces: list[bytes] = []
         self._size = 0
+        self._large = 0
+        """Bytes of one waiting event that is larger than the limit: this does not show that the client is slow."""
         self._waiting_tokens = 0
 
     def put(self, event: Event) -> Failure | None:
@@ -66,7 +69,9 @@ class Inbox:
             self._pieces.append(event.data)
             self._size += len(event.data)
             self._waiting_tokens += event.count
-            if self._size > self._limit and (self.taken or len(self._pieces) > 1):
+            if len(event.data) > self._limit and not self._large:
+                self._large = len(event.data)
+            if self._size - self._large > self._limit:
                 return Failure(Code.CLIENT_TOO_SLOW, "the client does not read the answer fast enough")
             return None
         try:
@@ -86,7 +91,7 @@ class Inbox:
             return b""
         piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
-        self._size = 0
+        self._size = self._large = 0
         self.tokens += self._waiting_tokens
         self._waiting_tokens = 0
         self.taken = True
@@ -95,7 +100,7 @@ class Inbox:
     def discard(self) -> None:
         """Remove everything that waits."""
         self._pieces.clear()
-        self._size = self._waiting_tokens = 0
+        self._size = self._large = self._waiting_tokens = 0
 
     @property
     def tokens_received(self) -> int:

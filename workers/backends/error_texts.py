@@ -32,6 +32,11 @@ class ErrorTexts(NamedTuple):
     """Part of a message that says nothing to a caller → what it means: the request was wrong."""
 
 
+def without_key(body: bytes, key: str) -> bytes:
+    """Return an error response without the key that the request had: some servers repeat it."""
+    return body.replace(key.encode(), b"(key)") if key else body
+
+
 def shorten_advice(most: int, *, can_grow: bool) -> str:
     """Return advice for a text that is longer than a model's context.
 

@@ -25,7 +25,7 @@ from protocol.wire.speech import SPEECH
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
-from workers.backends.error_texts import ErrorTexts
+from workers.backends.error_texts import ErrorTexts, without_key
 from workers.backends.requests import openai_forms
 from workers.backends.requests.generation_request import count_prompts, positive_number
 from workers.backends.requests.sampling_defaults import apply_sampling_defaults
@@ -251,7 +251,7 @@ class OpenAiServerBackend(Backend):
         if status == HTTP_ERRORS[Code.LOOP_DETECTED].status:
             what = f"the request for {name} goes round in a loop of servers: correct the url of one of them"
             return Failure(Code.LOOP_DETECTED, what, model=name)
-        shown = body[:300].decode("utf-8", "replace")
+        shown = without_key(body, self.key)[:300].decode("utf-8", "replace")
         if 300 <= status < 400:
             what = f"{self.program} redirects the request for {name}, which is not followed: correct the url in the configuration"
         elif status == 404:

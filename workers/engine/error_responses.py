@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from protocol.failures import DECODE_ERRORS, Code, Failure
-from workers.backends.error_texts import ErrorTexts, shorten_advice
+from workers.backends.error_texts import ErrorTexts, shorten_advice, without_key
 from workers.stream.answer_forms import is_error_body
 
 BUSY_RETRY_AFTER_S: Final = 2.0
@@ -34,6 +34,10 @@ class ErrorSource(Protocol):
     @property
     def most_context(self) -> int:
         """Tokens that a request may use at most, however the model is loaded; 0 if unknown."""
+
+    @property
+    def key(self) -> str:
+        """The key that requests to it have; empty: none."""
 
     @property
     def error_texts(self) -> ErrorTexts:
@@ -78,7 +82,7 @@ def failure_of_response(status: int, body: bytes, engine: ErrorSource, retry_aft
     """
     program, texts = engine.program, engine.error_texts
     try:
-        error = _error_body(body).found()
+        error = _error_body(without_key(body, engine.key)).found()
     except DECODE_ERRORS:
         error = _EngineError(message=f"{program} answered with status {status}")
     message = _PATH.sub("…", error.message) or f"{program} answered with status {status}"

@@ -14,6 +14,7 @@ from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts
 from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import without_key
 from workers.engine.connections.exchange import BufferedResponse, OnResponse
 from workers.engine.error_responses import failure_in_body
 from workers.engine.remote.servers import EnginePool
@@ -86,7 +87,7 @@ class ReadinessProbe:
 
     def _on_health(self, status: int, body: bytes) -> None:
         if problem := self._backend.health_problem(status, body):
-            self._fail(body.decode("utf-8", "replace") if not status else f"{status}: {_excerpt(body)}", problem)
+            self._fail(body.decode("utf-8", "replace") if not status else f"{status}: {self._excerpt(body)}", problem)
             return
         if not self._backend.is_healthy(status):
             if status:
@@ -109,7 +110,7 @@ class ReadinessProbe:
             self._poll_later()  # the engine probably died of it: its exit says how
             return
         if status >= 400 or failure_in_body(body, self._backend) is not None:
-            self._fail(f"its warm-up was answered with {status}: {_excerpt(body)}")
+            self._fail(f"its warm-up was answered with {status}: {self._excerpt(body)}")
             return
         self._ask(self._backend.about(), self._on_about)
 
@@ -134,7 +135,9 @@ class ReadinessProbe:
             return
         probe = self._backend.busy().path
         if self._backend.busy_status not in (status, 0):
-            self._fail(f"{probe} was answered with {status}, so a cancelled request would block it: {_excerpt(body)}")
+            self._fail(
+                f"{probe} was answered with {status}, so a cancelled request would block it: {self._excerpt(body)}"
+            )
             return
         try:
             self._backend.processing(body)
@@ -153,6 +156,5 @@ class ReadinessProbe:
             self._over = True
             self._on_failed(reason, shown)
 
-
-def _excerpt(body: bytes) -> str:
-    return body[:300].decode("utf-8", "replace")
+    def _excerpt(self, body: bytes) -> str:
+        return without_key(body, self._backend.key)[:300].decode("utf-8", "replace")

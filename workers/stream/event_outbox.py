@@ -7,7 +7,7 @@ Invariants:
 
 * Sequence numbers are assigned when a batch really leaves, so a gap only means loss.
 * An attempt has at most one end, and nothing follows it.
-* An attempt that keeps more than ``max_bytes`` here is ended; no other attempt is affected.
+* An attempt that keeps more than ``max_bytes`` here, and one event that is larger, is ended; no other attempt is affected.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ Publish = Callable[[bytes, bytes], bool]
 class _PendingEvents:
     """The events of one attempt that have not left."""
 
-    __slots__ = ("alive", "count", "end", "parts", "size", "warning")
+    __slots__ = ("alive", "count", "end", "large", "parts", "size", "warning")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.size = 0
+        self.large = 0
+        """Bytes of one event that is larger than the limit: this does not show that the gateway is slow."""
         self.count = 0
         self.alive = False
         self.warning = ""
@@ -84,10 +86,11 @@ class EventOutbox:
         pending = self._pending_of(key)
         if pending is None:
             return
-        # One event may be larger than the limit; a second one that the gateway does not read is too much.
-        if pending.size and pending.size + len(data) > self._max_bytes:
+        if len(data) > self._max_bytes and not pending.large:
+            pending.large = len(data)
+        if pending.size + len(data) - pending.large > self._max_bytes:
             pending.parts.clear()
-            pending.size = pending.count = 0
+            pending.size = pending.large = pending.count = 0
             failure = Failure(Code.CLIENT_TOO_SLOW, "the client did not read its answer fast enough")
             pending.end = (EventKind.FAILED, msgspec.msgpack.encode(failure))
             self.overflowed.append(key)

@@ -94,7 +94,7 @@ class EngineSession:
                 max_kept=backend.slots + 1,
                 key=backend.key,
                 look_up=name_lookup(loop),
-                on_unreachable=lambda reason: remote.end("cannot be reached", reason),
+                on_unreachable=lambda reason: remote.end("does not answer", reason),
             )
         else:
             self.engine = process = EngineProcess(loop, backend, log, label, self._progressed, self._exited)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,10 +91,18 @@ def test_a_client_that_does_not_read_is_cut_off_at_the_limit() -> None:
     assert failure.code == Code.CLIENT_TOO_SLOW
 
 
-def test_one_whole_answer_may_be_larger_than_the_limit() -> None:
+@pytest.mark.parametrize("sizes", [[LIMIT, 5 * LIMIT], [5 * LIMIT, LIMIT], [1, 5 * LIMIT, 1]])
+@pytest.mark.parametrize("last", [LIMIT, 5 * LIMIT])
+def test_one_event_may_be_larger_than_the_limit_beside_as_many_bytes_as_it_allows(sizes: list[int], last: int) -> None:
     inbox = Inbox(1, LIMIT)
-    assert inbox.put(delta(0, b"x" * 5 * LIMIT)) is None
-    assert len(inbox.take()) == 5 * LIMIT
+    for begin in (0, len(sizes)):
+        for seq, size in enumerate(sizes, begin):
+            assert inbox.put(delta(seq, b"x" * size)) is None
+        if not begin:
+            assert len(inbox.take()) == sum(sizes)
+    failure = inbox.put(delta(2 * len(sizes), b"x" * last))
+    assert failure is not None
+    assert failure.code == Code.CLIENT_TOO_SLOW
 
 
 @given(st.lists(st.binary(max_size=30), max_size=40), st.sets(st.integers(0, 40)))

@@ -20,6 +20,7 @@ class AnsweringEngine(NamedTuple):
     program: str = "llama-server"
     error_texts: ErrorTexts = ERROR_TEXTS
     most_context: int = 0
+    key: str = ""
 
 
 LLAMA_SERVER, FLM = AnsweringEngine(), AnsweringEngine("flm", FlmBackend.error_texts)

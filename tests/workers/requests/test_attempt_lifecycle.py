@@ -55,6 +55,7 @@ class Worker:
             program="engine",
             alias="m",
             most_context=0,
+            key="",
             error_texts=ErrorTexts(),
             reported_build="",
             build="",

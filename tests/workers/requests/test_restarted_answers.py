@@ -29,6 +29,7 @@ class RestartedAnswer:
             program="the remote server",
             alias="m",
             most_context=0,
+            key="",
             error_texts=ErrorTexts(),
             reported_build="",
             build="",

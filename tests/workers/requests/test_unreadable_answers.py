@@ -46,6 +46,7 @@ def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
         program="an-engine",
         alias="m",
         most_context=0,
+        key="",
         error_texts=TEXTS,
         reported_build="",
         build="",

@@ -38,6 +38,7 @@ def failing_backend() -> Any:
         slots=4,
         sampling={},
         most_context=0,
+        key="",
         error_texts=ErrorTexts(),
         reported_build="",
         build="",

@@ -22,6 +22,7 @@ def answer(status: int = 200, **headers: bytes) -> EngineAnswer:
         program="an-engine",
         alias="m",
         most_context=0,
+        key="",
         error_texts=ErrorTexts(),
         reported_build="",
         build="",

@@ -91,9 +91,14 @@ def test_one_event_may_be_large() -> None:
     gateway = FakeGateway()
     outbox = EventOutbox(gateway, max_bytes=100)
     outbox.opened(A1)
-    outbox.delta(A1, b"x" * 1000, 1)
-    assert outbox.flush()
+    for _ in range(2):
+        for size in (50, 1000, 50):
+            outbox.delta(A1, b"x" * size, 1)
+        assert outbox.flush()
     assert outbox.overflowed == []
+    for size in (1000, 1000):
+        outbox.delta(A1, b"x" * size, 1)
+    assert outbox.overflowed == [A1]
 
 
 def test_nothing_is_published_of_dropped_attempts() -> None:
