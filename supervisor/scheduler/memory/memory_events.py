@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protocol.models.memory import Capacity
+from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.memory.fitting import AvailableMemory
 from supervisor.scheduler.model_states import ModelState
@@ -21,7 +22,9 @@ def memory_read(
 ) -> None:
     """The memory of this machine was read. ``held``: worker → bytes that its engine holds, by place."""
     for worker in state.workers.values():
-        worker.held = held.get(worker.id, {})
+        # A process that ends shows no memory any more, some time before the kernel has it back.
+        former = worker.held if worker.state is WorkerState.LEAVING else {}
+        worker.held = {**former, **held.get(worker.id, {})}
     engines = [worker.memory.used for worker in state.workers.values() if worker.counts_as_loaded]
     state.memory.read(capacities, engines, now)
     for ended in state.ended_evictions:

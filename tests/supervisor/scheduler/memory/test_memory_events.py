@@ -186,6 +186,24 @@ def test_memory_that_an_ended_engine_gives_back_late_is_waited_for() -> None:
     assert loaded(sim) == {"b", "c"}
 
 
+@pytest.mark.parametrize("rest", [0, 15])
+def test_an_engine_that_shows_no_memory_any_more_is_still_giving_it_back(rest: int) -> None:
+    sim = machine(100, models="ad", d=rest, b=60)
+    engine = sim.workers[sim.serving("a")]
+    engine.held = {HOST: 80}  # far more than was expected
+    sim.pass_time(1.0)
+    key = sim.submit("b")
+    sim.advance_to(WorkerState.LEAVING)
+    engine.held, sim.others = {}, {HOST: 75}  # the process ends
+    sim.pass_time(FREEING_S / 2)
+    assert not sim.refusals
+    assert loaded(sim) == {"d"}, "it leaves only if it must"
+    sim.others = {}
+    sim.run_until_idle()
+    assert key in sim.order
+    assert loaded(sim) == {"b", "d"}
+
+
 def test_an_engine_that_starts_again_keeps_its_memory_and_its_context() -> None:
     sim = machine(10_000)
     sim.estimates["a"] = MemoryEstimate({HOST: PlaceNeed(1_000, 1.0)}, largest_context=8_192)
