@@ -80,17 +80,24 @@ class EngineMonitor:
 
 
 class MemoryMonitor:
-    """Kills an engine whose processes together use more memory than allowed."""
+    """Looks at an engine's memory while it loads, and kills it if its processes together use more than allowed."""
 
-    def __init__(self, loop: Loop, engine: Engine, limit: int, on_exceeded: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        engine: Engine,
+        limit: int,
+        on_exceeded: Callable[[int], None],
+        measure_load: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Check until :meth:`stop`; ``limit`` in bytes, 0 for none.
 
-        ``on_exceeded`` is called with the bytes in use, before the engine is killed.
+        ``on_exceeded`` is called with the bytes in use, before the engine is killed; ``measure_load`` at each check, until it
+        returns False.
         """
         self._loop, self._engine, self._limit, self._on_exceeded = loop, engine, limit, on_exceeded
-        self._timer: Timer | None = None
-        if limit:
-            self._timer = loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
+        self._measure_load = measure_load
+        self._timer: Timer | None = loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
 
     def stop(self) -> None:
         """Stop checking: the engine has ended."""
@@ -98,9 +105,9 @@ class MemoryMonitor:
             self._timer.cancel()
 
     def _check(self) -> None:
-        used = self._engine.resident_of_tree()
-        if used > self._limit:
+        loads = self._measure_load()
+        if self._limit and (used := self._engine.resident_of_tree()) > self._limit:
             self._on_exceeded(used)
             self._engine.signal(signal.SIGKILL)
-            return
-        self._timer = self._loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
+        elif self._limit or loads:
+            self._timer = self._loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)

@@ -101,7 +101,9 @@ class EngineSession:
             self.pool = EngineConnectionPool(loop, process.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
         self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung, self._measure)
-        self._memory_monitor = MemoryMonitor(loop, self.engine, backend.memory_limit, self._memory_exceeded)
+        self._memory_monitor = MemoryMonitor(
+            loop, self.engine, backend.memory_limit, self._memory_exceeded, self._measure_load
+        )
         files, pool = backend.slot_files(), self.pool
         self._caches: EngineCaches | None = None
         if files is not None and isinstance(pool, EngineConnectionPool):
@@ -115,13 +117,7 @@ class EngineSession:
         self._memory_difference = MemoryDifference(backend.model_facts.estimate, context)
         self._loading = True
         self._load_monitor = EngineMonitor(
-            loop,
-            self.engine,
-            backend.silence,
-            by_usage=True,
-            busy=lambda: self._loading,
-            on_hung=self._load_hung,
-            on_work=lambda: self._memory_difference.loading(self.engine.memory_used()),
+            loop, self.engine, backend.silence, by_usage=True, busy=lambda: self._loading, on_hung=self._load_hung
         )
         self._load_monitor.wake()
         listening = self.engine.is_listening
@@ -254,6 +250,12 @@ class EngineSession:
             self._note(engine_failures.over_limit(self.backend))
         self.close()
         self._owner.engine_exited(self, exit_)
+
+    def _measure_load(self) -> bool:
+        """Measure what the engine takes while it loads, and return whether it still does: it may die of it."""
+        if self._loading:
+            self._memory_difference.loading(self.engine.memory_used())
+        return self._loading
 
     def _measure(self) -> None:
         if self._memory_difference.worked(self.engine.memory_used()):

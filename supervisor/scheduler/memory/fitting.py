@@ -60,7 +60,7 @@ class AvailableMemory(NamedTuple):
     def reserve(self, place: str) -> int:
         """Return the bytes of a place that models never get."""
         reserve = self.host_reserve if place == HOST else self.device_reserve
-        return min(self.capacities[place].total // _RESERVED_SHARE, _MOST_RESERVED) if reserve == AUTOMATIC else reserve
+        return _automatic_reserve(self.capacities[place]) if reserve == AUTOMATIC else reserve
 
     def beside(self, staying: Iterable[ModelMemory]) -> dict[str, int]:
         """Return what each place has for another model beside these; it may be negative."""
@@ -75,6 +75,10 @@ class AvailableMemory(NamedTuple):
         return {
             place: min(bytes_, self.capacities[place].total - self.reserve(place)) for place, bytes_ in free.items()
         }
+
+
+def _automatic_reserve(capacity: Capacity) -> int:
+    return min(capacity.total // _RESERVED_SHARE, _MOST_RESERVED)
 
 
 def more(free: Mapping[str, int], *amounts: Mapping[str, int]) -> dict[str, int]:
@@ -202,7 +206,8 @@ def _change(estimate: MemoryEstimate, shortfall: Shortfall) -> str:
     fewer = (slots for slots in range(estimate.slots - 1, 0, -1) if not missing(_with_slots(estimate, slots), most))
     if slots := next(fewer, 0):
         changes.append(f"with {slots} of {estimate.slots} slots")
-    if not missing(least_need(estimate), {**most, place: most[place] + shortfall.reserve}):
+    spared = shortfall.reserve - _automatic_reserve(shortfall.capacity)
+    if spared > 0 and not missing(least_need(estimate), {**most, place: most[place] + spared}):
         changes.append(f"with a lower {'memory_reserve' if place == HOST else 'device_memory_reserve'}")
     if changes:
         return f"It would fit {' or '.join(changes)}"

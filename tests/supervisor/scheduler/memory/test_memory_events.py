@@ -68,27 +68,19 @@ def test_a_model_that_never_fits_is_refused_at_once_and_evicts_nothing() -> None
 
 
 @pytest.mark.parametrize(
-    ("place", "reserves", "change"),
+    ("place", "reserve", "need", "change"),
     [
-        (HOST, {}, "Choose a smaller quantization"),
-        (HOST, {"memory_reserve": 10**15}, "It would fit with a lower memory_reserve."),
-        (
-            HOST,
-            {"memory_reserve": 30},
-            "It would fit with ctx_size 2560 or with 2 of 4 slots or with a lower memory_reserve.",
-        ),
-        (
-            HOST,
-            {"memory_reserve": 10},
-            "It would fit with ctx_size 3840 or with 3 of 4 slots or with a lower memory_reserve.",
-        ),
-        (GPU, {"device_memory_reserve": 30}, "or with a lower device_memory_reserve."),
+        (HOST, 0, PlaceNeed(101), "Choose a smaller quantization"),
+        (HOST, 10**15, PlaceNeed(20, 0.0045), "It would fit with a lower memory_reserve. No"),
+        (HOST, 30, PlaceNeed(20, 0.0045), "with ctx_size 2560 or with 2 of 4 slots or with a lower memory_reserve. No"),
+        (HOST, 10, PlaceNeed(20, 0.0045), "with ctx_size 3840 or with 3 of 4 slots or with a lower memory_reserve. No"),
+        (HOST, -1, PlaceNeed(20, 0.0047), "It would fit with ctx_size 3840 or with 3 of 4 slots. No"),
+        (GPU, 30, PlaceNeed(20, 0.0045), "or with a lower device_memory_reserve. No"),
     ],
 )
-def test_a_refusal_says_what_could_be_changed(place: str, reserves: dict[str, int], change: str) -> None:
-    sim = Simulation(9, **{"memory_reserve": 0, "device_memory_reserve": 0, **reserves})
+def test_a_refusal_says_what_could_be_changed(place: str, reserve: int, need: PlaceNeed, change: str) -> None:
+    sim = Simulation(9, memory_reserve=reserve, device_memory_reserve=reserve)
     sim.machine = {HOST: 100, GPU: 100}
-    need = PlaceNeed(20, 0.0045) if reserves else PlaceNeed(101)
     sim.estimates = {"a": MemoryEstimate({place: need}, context=4096, slots=4)}
     key = sim.submit("a")
     sim.run_until_idle()
