@@ -37,7 +37,7 @@ SERVES: Final[dict[str, list[str]]] = {
     ModelType.EMBEDDING: ["embeddings"],
     ModelType.RERANKING: ["rerank"],
     ModelType.AUDIO: ["audio/transcriptions", "audio/translations"],
-    ModelType.IMAGE: ["images/generations", "images/edits", "images/variations"],
+    ModelType.IMAGE: ["images/generations", "images/edits"],
     ModelType.TTS: [SPEECH],
 }
 """Type of a model → endpoints of the internal format that a server may have."""
@@ -189,7 +189,7 @@ class OpenAiServerBackend(Backend):
             raise self.unserved(endpoint)
         if endpoint in SERVES[ModelType.AUDIO]:
             return self._form(endpoint, openai_forms.audio_form(body, self.alias), stream)
-        if endpoint in ("images/edits", "images/variations"):
+        if endpoint == "images/edits":
             return self._form(endpoint, openai_forms.image_form(body, self.alias), stream)
         try:
             fields = openai_forms.request_fields(body, self.alias)

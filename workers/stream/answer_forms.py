@@ -104,7 +104,6 @@ _FORMS: Final[dict[str, Any]] = {
     "rerank": _Scores,
     "images/generations": _Pictures,
     "images/edits": _Pictures,
-    "images/variations": _Pictures,
     "tokenize": _Tokens,
     "detokenize": _Content,
     "apply-template": _Prompt,

@@ -11,7 +11,7 @@ _LIVE_AUDIO: Final = (
     "send whole recordings to audio/transcriptions",
 )
 vary_image = unsupported(
-    *("POST", "images/variations", "variations of pictures are"), "no engine has them; recipe sd-cpp has images/edits"
+    *("POST", "images/variations", "variations of pictures are"), "no recipe has them; images/edits changes a picture"
 )
 # llama-server answers it with and without a prefix. A WebSocket begins with a GET.
 open_live_audio = unsupported("GET", "realtime", *_LIVE_AUDIO, also=("/realtime",))

@@ -229,7 +229,6 @@ def test_edited_images_and_masks_are_written_anew(ask: AppClient) -> None:
 WITHOUT_MEDIA = {
     "audio/speech",
     "images/generations",
-    "images/variations",
     "rerank",
     "tokenize",
     "detokenize",
