@@ -87,6 +87,8 @@ class EngineSettings(RecipeDefaults, frozen=True, kw_only=True, forbid_unknown_f
     """Seconds within which it must be ready, instead of ``load_timeout``."""
     stop_signal: Literal["TERM", "INT", "QUIT", "HUP", "USR1", "USR2"] = "TERM"
     """The signal that asks the program to end."""
+    restart_on_hangup: bool = False
+    """Whether the program is started again when it goes on with requests whose clients are gone, and works for no other client."""
     working_directory: Annotated[str, Meta(pattern=r"^/")] | None = None
     """Where the program is started. Default: where lemonbus was."""
     memory: Annotated[int, Meta(ge=0)] = 0

@@ -46,7 +46,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _ENGINE_KINDS: Final = (*PROGRAM_KEYS, *SERVER_KEYS)
 _OF_A_PROGRAM: Final = frozenset(
-    {*PROGRAM_KEYS, "start_timeout", "stop_signal", "working_directory", "memory", "device_memory"}
+    {*PROGRAM_KEYS, "start_timeout", "stop_signal", "restart_on_hangup", "working_directory", "memory", "device_memory"}
 )
 _OF_A_SERVER: Final = frozenset({*SERVER_KEYS, "timeout"})
 _GIVEN_BY_A_REMOTE: Final = (*_ENGINE_KINDS, "served_name", "type", "capabilities")

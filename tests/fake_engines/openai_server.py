@@ -14,6 +14,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,7 +71,7 @@ class FakeOpenAiServer:
         """Serve until a signal comes."""
         if "ignores_sigterm" in self.faults:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        elif self.journal:
+        elif self.journal and "blocks" not in self.faults:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, self.end, number.name)
         self.leave_child()
@@ -101,6 +102,13 @@ class FakeOpenAiServer:
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def block_once(self) -> None:
+        """Answer nothing from the first request on, whatever its client does: it computes in the thread that serves connections."""
+        mark = Path(f"{self.journal}.blocked")
+        if "blocks" in self.faults and not mark.exists():
+            mark.touch()
+            threading.Event().wait()
+
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             headers = _Headers(reader)
@@ -129,6 +137,7 @@ class FakeOpenAiServer:
         if method != "POST":
             return reply(writer, 404, {"detail": "Not Found"})
         self.requests += 1
+        self.block_once()
         return await self.post(path, body, writer)
 
     async def post(self, path: str, body: bytes, writer: StreamWriter) -> None:

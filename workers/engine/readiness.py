@@ -53,6 +53,8 @@ class ReadinessProbe:
         self._on_ready, self._on_failed, self._on_stage = on_ready, on_failed, on_stage
         self._facts: EngineFacts | None = None
         self._pause = FIRST_POLL_S
+        self.waits_for = "nothing listened on its port"
+        """Why it is not ready yet."""
         self._timer: Timer | None = loop.call_later(FIRST_POLL_S, self._poll_health)
         self._over = False
 
@@ -89,6 +91,8 @@ class ReadinessProbe:
         if problem := self._backend.health_problem(status, body):
             self._fail(body.decode("utf-8", "replace") if not status else f"{status}: {self._excerpt(body)}", problem)
             return
+        path = self._backend.health().path
+        self.waits_for = f"{path} was answered with {status}" if status else f"{path} was not answered"
         if not self._backend.is_healthy(status):
             if status:
                 self._on_stage(LoadStage.LOADING)

@@ -17,7 +17,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Failure
 from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.runtime import logs
-from protocol.runtime.loop import Loop, Timer
+from protocol.runtime.loop import Loop
 from workers.backends.base import Backend
 from workers.backends.engine_facts import EngineFacts, EngineProgress
 from workers.engine.connections.connection_pool import EngineConnectionPool
@@ -121,11 +121,11 @@ class EngineSession:
         )
         self._load_monitor.wake()
         listening = self.engine.is_listening
-        self._readiness = ReadinessProbe(
+        self._readiness = probe = ReadinessProbe(
             loop, self.pool, backend, listening, self._answers, self._load_failed, self._reached
         )
-        late = f"it was not ready within {backend.load_timeout:g} s"
-        self._load_timer: Timer = loop.call_later(backend.load_timeout, lambda: self._load_failed(late))
+        late = f"it was not ready within {backend.load_timeout:g} s: "
+        self._load_timer = loop.call_later(backend.load_timeout, lambda: self._load_failed(late + probe.waits_for))
 
     def _reached(self, stage: LoadStage) -> None:
         """Report another stage of the load."""

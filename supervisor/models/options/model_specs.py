@@ -147,7 +147,7 @@ def model_spec(
         size=found.size,
         device=descriptor.shown_device or backend.device,
         npu=backend.npu,
-        restartable=descriptor.restartable,
+        restartable=descriptor.restartable or configured.restart_on_hangup,
         env=configured.env,
         devices=configured.devices or [],
         elsewhere=descriptor.elsewhere,

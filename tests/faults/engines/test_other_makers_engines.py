@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.support.waiting import wait_for
 
 HI = [{"role": "user", "content": "Hi"}]
 _MANY = 10_000
+OTHER_PORT = [sys.executable, "-m", "tests.fake_engines.openai_server", "--port", "0", "--instead-of", "{port}"]
 
 
 def chat(server: LemonbusServer, model: str, **more: Any) -> Any:
@@ -36,12 +38,14 @@ def server(start_module_server: StartServer, folder: Path) -> LemonbusServer:
         "dying": section("--fault", "dies"),
         "dying-once": section("--journal", f"{folder}/once", "--fault", "dies_at_once"),
         "dying-after-role": section("--journal", f"{folder}/role", "--fault", "dies_after_role"),
+        "deaf": section("--journal", f"{folder}/deaf", "--fault", "blocks", restart_on_hangup=True),
         "stubborn": section("--fault", "ignores_sigterm"),
         "stopping-by-int": section("--journal", f"{folder}/int", stop_signal="INT"),
         "missing": {"command": ["/nowhere/at-all", "{port}"]},
         "never-ready": section("--fault", "never_ready", start_timeout=1),
+        "other-port": {**section(start_timeout=1), "command": OTHER_PORT},
     }
-    return start_module_server(models=models, gateway_workers=1, max_loaded_models=8, breaker_deaths=_MANY)
+    return start_module_server(models=models, gateway_workers=1, max_loaded_models=10, breaker_deaths=_MANY)
 
 
 def test_a_stream_ends_with_an_error_when_its_server_is_killed(server: LemonbusServer) -> None:
@@ -89,6 +93,15 @@ def test_a_client_that_hangs_up_frees_its_slot(server: LemonbusServer) -> None:
         stream.hang_up()
 
 
+def test_a_server_that_goes_on_for_a_client_that_is_gone_is_started_again(server: LemonbusServer, folder: Path) -> None:
+    stream = server.client.start_chat("deaf", stream=True)
+    wait_for((folder / "deaf.blocked").exists, "the server works on the request")
+    engine = server.engine_pid("deaf")
+    stream.hang_up()
+    assert chat(server, "deaf").status == 200
+    assert server.engine_pid("deaf") != engine
+
+
 def test_a_server_that_ignores_its_signal_is_killed(server: LemonbusServer) -> None:
     assert chat(server, "stubborn").status == 200
     engine = server.engine_pid("stubborn")
@@ -112,6 +125,10 @@ def test_what_cannot_be_started_is_told(server: LemonbusServer) -> None:
     late = chat(server, "never-ready")
     assert (late.status, late.error["code"]) == (503, "load_failed")
     assert "did not become ready" in late.error["message"]
+    assert late.error["detail"].startswith("it was not ready within 1 s: /health was answered with 503")
+    elsewhere = chat(server, "other-port")
+    assert (elsewhere.status, elsewhere.error["code"]) == (503, "load_failed")
+    assert elsewhere.error["detail"].startswith("it was not ready within 1 s: nothing listened on its port")
 
 
 def test_a_silent_server_is_ended(start_server: StartServer) -> None:

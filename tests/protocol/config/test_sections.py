@@ -120,6 +120,7 @@ TEXTS = "expected a text without control characters"
         (f"{M}url = 'http://a/v1'\nmemory = 3", "3: models.x.memory: has no effect without command"),
         (f"{M}url = 'http://a/v1'\nmemory = 0", "3: models.x.memory: has no effect without command"),
         (f"{M}url = 'http://a/v1'\nstop_signal = 'TERM'", "3: models.x.stop_signal: has no effect without command"),
+        (f"{M}restart_on_hangup = true", "2: models.x.restart_on_hangup: has no effect without command"),
         (f"{M}type = 'llm'", "2: models.x.type: has no effect without command or url or urls"),
         (f"{U}memory_limit = 3", "3: models.x.memory_limit: has no effect on a model of another server"),
         (f"{U}cpus = 3", "3: models.x.cpus: has no effect on a model of another server"),

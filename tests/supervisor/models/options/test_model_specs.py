@@ -51,6 +51,14 @@ def test_a_spec_has_the_first_backend_that_the_machine_can_run() -> None:
     assert (spec.env, spec.devices, spec.labels) == (CONFIGURED.env, CONFIGURED.devices, ["vision"])
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_section_says_whether_a_program_that_goes_on_after_a_hang_up_is_started_again(*, restart: bool) -> None:
+    entry = CatalogueEntry("m", "", "command", configured=True)
+    configured = ModelSettings(command=["/bin/own", "{port}"], restart_on_hangup=restart)
+    spec = model_spec(entry, descriptor_of(entry), {}, ModelFiles("", "", 0, 0), frozenset({"cpu"}), configured, {})
+    assert spec.restartable is restart
+
+
 def test_a_backend_that_the_recipe_does_not_have_is_the_callers_error() -> None:
     with pytest.raises(LemonbusError, match="llamacpp_backend must be one of") as caught:
         choose_backend(LLAMACPP, {"llamacpp_backend": "steam"}, {"cpu"})
