@@ -46,7 +46,7 @@ class Event(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The cost of a finished generation. Times in seconds, tokens as the engine counted them.
+    """The cost of a finished generation. Times in seconds, tokens as the engine counted them, unless they are ``estimated``.
 
     ``prompt_tokens`` is the whole prompt, ``cached_tokens`` the part found in the prompt cache; ``model`` is the
     registered name of the model that answered; ``decode_s`` begins when the prompt has been processed.
@@ -65,6 +65,13 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds for which the request waited for a slot, before all other times begin."""
     serial: int = 0
     """As in :class:`~protocol.messages.work.AttemptEnded`: the gateway reports the end if its worker dies before it can."""
+    estimated: bool = False
+    """Whether the engine counted no tokens: they are for limits and statistics, and no client gets them as its usage."""
+
+    @property
+    def reported(self) -> tuple[int, int]:
+        """The tokens of prompt and answer that a client may get as its usage; 0 if the engine counted none."""
+        return (0, 0) if self.estimated else (self.prompt_tokens, self.output_tokens)
 
     @property
     def each_token_s(self) -> list[float]:
@@ -80,6 +87,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     def figures(self) -> dict[str, int | float]:
         """Return the fields for a log record."""
         return {
+            **({"estimated": True} if self.estimated else {}),
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
@@ -135,4 +143,5 @@ def total_outcome(outcomes: Sequence[Outcome]) -> Outcome:
         token_times=b"".join(each.token_times for each in outcomes),
         model=outcomes[-1].model,
         queue_s=sum(each.queue_s for each in outcomes),
+        estimated=any(each.estimated for each in outcomes),
     )

@@ -25,7 +25,7 @@ from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, 
 from workers.stream.sse_parser import EVENT_END
 from workers.stream.token_timing import EngineSpan, TokenTiming
 from workers.stream.transcript_events import TranscriptFilter
-from workers.stream.usage import with_usage_of_all
+from workers.stream.usage import estimated_answer_tokens, with_usage_of_all
 
 MAX_ERROR_BYTES: Final = 65_536
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
@@ -33,6 +33,8 @@ MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 _AUDIO: Final = "audio/"
 _WITHOUT_PROMPT: Final = (_AUDIO, "images/")
 """Prefixes of endpoints whose engines do not count tokens."""
+_COUNTED: Final = frozenset({"chat/completions", "completions", "embeddings", "rerank"})
+"""Endpoints whose answers have token counts. A server of any make may leave them out."""
 _NO_REQUEST: Final = EngineRequest("", "")
 _LAST_EVENT: Final = EVENT_END + b"data: [DONE]" + EVENT_END
 """Ends a stream that its server has ended without a marker, and an event that has arrived without its last line."""
@@ -75,6 +77,8 @@ class EngineAnswer:
         """When the request was sent, first of all to any server; 0: it was not."""
         self._timing = TokenTiming(0.0)
         self._summaries: list[ChoiceSummary] = []
+        self._whole = b""
+        """A whole answer without token counts."""
 
     def expect(self, request: EngineRequest, began_at: float | None = None) -> None:
         """Expect the answer to ``request``, which was sent at ``began_at``; None: it is sent now."""
@@ -239,6 +243,8 @@ class EngineAnswer:
         if self.request.choices > 1 and not self.request.native:
             body = with_usage_of_all(body)
         self._summaries = native_summaries(body) if self.request.native else summaries_of([body])
+        if not any(each.usage for each in self._summaries):
+            self._whole = body
         backend, once = self._backend, -1 if self.request.native else 1
         for old, new in renames(backend.alias, self._run.model, (backend.reported_build, backend.build)):
             body = body.replace(old, new, once)
@@ -267,19 +273,25 @@ class EngineAnswer:
         summaries = reader.summaries() if reader is not None else self._summaries
         prompt = cached = output = 0
         engine: EngineSpan | None = None
-        for summary in summaries:
-            if summary.usage is not None:
-                prompt += summary.usage.prompt_tokens
-                output += summary.usage.completion_tokens
-            if summary.timings is not None:
-                cached += summary.timings.cache_n
-                span = EngineSpan(summary.timings.prompt_ms / 1000, summary.timings.predicted_ms / 1000)
+        for usage, timings in ((each.usage, each.timings) for each in summaries):
+            if usage is not None:
+                prompt += usage.prompt_tokens
+                output += usage.completion_tokens
+            if timings is not None:
+                cached += timings.cache_n
+                span = EngineSpan(timings.prompt_ms / 1000, timings.predicted_ms / 1000)
                 if engine is not None:
                     span = engine.followed_by(span) if self.request.in_turn else engine.merged_with(span)
                 engine = span
+            elif usage is not None:
+                cached += usage.cached_tokens
         # Each choice reports its whole prompt, but a prompt is computed once, however many choices it has.
         choices = max(1, self.request.choices) if len(summaries) > 1 else 1
-        output = output or self.tokens
+        prompt, cached, output = prompt // choices, cached // choices, output or self.tokens
+        estimated = self._run.endpoint in _COUNTED and not any(each.usage for each in summaries)
+        if estimated:
+            prompt = estimated_prompt_tokens(self.request.body)
+            output = output or estimated_answer_tokens(self._whole)
         now = self._clock()
         # A patient connection was not read for each token, so only the engine knows when its tokens came.
         watched = not (self.request.patient and engine)
@@ -287,12 +299,13 @@ class EngineAnswer:
         times = self._timing.finish(output, now, engine, watched, marks)
         return Outcome(
             model=model,
-            prompt_tokens=prompt // choices,
-            cached_tokens=cached // choices,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
             output_tokens=output,
             first_token_s=times.first,
             decode_s=times.decode,
             total_s=now - self.began_at,
             token_times=times.each if self._bytes is None else b"",
             queue_s=self._run.waited,
+            estimated=estimated,
         )

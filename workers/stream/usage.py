@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from protocol.failures import DECODE_ERRORS
+from protocol.requests.text_limits import BYTES_PER_TOKEN
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -35,7 +36,29 @@ class ChoiceUsage(msgspec.Struct):
     completion_tokens: TokenCount = 0
     prompt_tokens_details: CachedTokens | None = None
 
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of its prompt that were found in the prompt cache."""
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else 0
 
+
+class _Message(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw()
+    reasoning_content: msgspec.Raw = msgspec.Raw()
+    tool_calls: msgspec.Raw = msgspec.Raw()
+
+
+class _Completion(msgspec.Struct):
+    message: _Message | None = None
+    text: msgspec.Raw = msgspec.Raw()
+
+
+class _Completions(msgspec.Struct):
+    choices: list[_Completion] = []
+
+
+_completions: Final = msgspec.json.Decoder(_Completions).decode
+_NULL: Final = msgspec.Raw(b"null")
 _usage: Final = msgspec.json.Decoder(ChoiceUsage).decode
 
 
@@ -45,6 +68,21 @@ def decode_usage(data: bytes) -> ChoiceUsage | None:
         return _usage(data)
     except DECODE_ERRORS:
         return None
+
+
+def estimated_answer_tokens(body: bytes) -> int:
+    """Estimate the tokens of a whole answer whose engine does not count them; 0 for one without text.
+
+    The rule is that for prompts (:func:`~protocol.requests.text_limits.estimated_prompt_tokens`).
+    """
+    try:
+        choices = _completions(body).choices
+    except DECODE_ERRORS:
+        return 0
+    spoken = [each.message or _Message() for each in choices]
+    texts = [text for each in spoken for text in (each.content, each.reasoning_content, each.tool_calls)]
+    sizes = [memoryview(text).nbytes for text in (*texts, *(each.text for each in choices)) if text != _NULL]
+    return -(-sum(sizes) // BYTES_PER_TOKEN)
 
 
 def is_usage(value: Any) -> bool:
@@ -60,9 +98,7 @@ def total_usage(usages: Sequence[ChoiceUsage], choices: int) -> dict[str, Any]:
     """Return the ``usage`` of all completions. Each reports its whole prompt, which counts once for its ``choices``."""
     completion = sum(usage.completion_tokens for usage in usages)
     prompt = sum(usage.prompt_tokens for usage in usages) // choices
-    cached = (
-        sum(usage.prompt_tokens_details.cached_tokens for usage in usages if usage.prompt_tokens_details) // choices
-    )
+    cached = sum(usage.cached_tokens for usage in usages) // choices
     return {
         "completion_tokens": completion,
         "prompt_tokens": prompt,

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from protocol.requests.text_limits import BYTES_PER_TOKEN
 from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.conftest import StartServer
-from tests.fake_engines.llama_server import ANSWER
+from tests.fake_engines.llama_server import ANSWER, WORDS
 from tests.fake_engines.openai_server import MODEL, SOUND, VECTOR, section
 from tests.support import processes
 from tests.support.audio import wav
@@ -90,6 +91,31 @@ def test_a_server_that_counts_no_tokens_is_not_credited_with_counts(server: Lemo
     stream.finish()
     assert stream.done
     assert not any(chunk.get("usage") for chunk in stream.chunks)
+    ollama = server.client.post("/api/chat", {"model": "no_usage", "stream": False, "messages": HI})
+    assert (ollama.json()["prompt_eval_count"], ollama.json()["eval_count"]) == (0, 0)
+
+
+def answered(server: LemonbusServer, request: str) -> dict[str, Any]:
+    """The worker's line about a request that has been answered."""
+    found = wait_for(
+        lambda: [line for line in server.lines if line["event"] == "answered" and line["request_id"] == request],
+        "the worker says what the request has cost",
+    )
+    return found[0]
+
+
+def test_limits_and_statistics_estimate_what_a_server_does_not_count(server: LemonbusServer) -> None:
+    prompt = -(-len(json.dumps(HI)) // BYTES_PER_TOKEN)
+    text = -(-len(json.dumps(ANSWER)) // BYTES_PER_TOKEN)
+    for stream, output in ((False, text), (True, len(WORDS))):
+        answer = chat(server, "no_usage", stream=stream)
+        assert answer.status == 200
+        line = answered(server, answer.headers["x-request-id"])
+        assert (line["prompt_tokens"], line["output_tokens"], line["estimated"]) == (prompt, output, True)
+    counted = chat(server, "own")
+    line = answered(server, counted.headers["x-request-id"])
+    assert (line["prompt_tokens"], line["output_tokens"]) == (5, 5)
+    assert "estimated" not in line
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from workers.backends.requests.generation_request import SHORT_BODY_BYTES
 from workers.backends.requests.openai_forms import whole_answer
 from workers.stream.chunk_translator import ChunkTranslator
 from workers.stream.sse_filter import SseFilter
-from workers.stream.usage import with_usage_of_all
+from workers.stream.usage import estimated_answer_tokens, with_usage_of_all
 
 TEXT: dict[str, Any] = {"prompt": "hi", "max_tokens": 3, "temperature": 0}
 SAY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "temperature": 0}
@@ -97,3 +97,17 @@ def test_counts_of_a_server_that_cannot_be_true_are_left_out(usage: dict[str, An
     stream = ChunkTranslator(chat=True, model="m").feed(b"data: %b\n\ndata: [DONE]\n\n" % chunk)
     assert (b'"usage"' in stream) == passed_on
     assert ("usage" in json.loads(whole_answer(chunk, "m"))) == passed_on
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        ({"choices": [{"message": {"role": "assistant", "content": "123456", "tool_calls": None}}]}, 2),
+        ({"choices": [{"message": {"content": None, "reasoning_content": "1234", "tool_calls": [{"id": 1}]}}]}, 4),
+        ({"choices": [{"index": 0, "text": "12"}, {"index": 1, "text": "34"}]}, 2),
+        ({"data": [{"embedding": [1, 2, 3]}]}, 0),
+        (["no object"], 0),
+    ],
+)
+def test_an_answer_without_counts_is_estimated_by_its_texts(answer: Any, tokens: int) -> None:
+    assert estimated_answer_tokens(json.dumps(answer, separators=(",", ":")).encode()) == tokens

@@ -102,7 +102,7 @@ def read_vectors(answer: WholeAnswer, dimensions: int | None) -> Vectors:
             vectors, size = [_cut(vector, dimensions) for vector in vectors], dimensions
     except DECODE_ERRORS as problem:
         raise not_understood(problem, answer.model) from None
-    tokens = whole.usage.prompt_tokens if whole.usage else answer.outcome.prompt_tokens
+    tokens = whole.usage.prompt_tokens if whole.usage else answer.outcome.reported[0]
     return Vectors(whole.model or answer.model, vectors, size, tokens)
 
 

@@ -241,7 +241,7 @@ def write_whole(answer: WholeAnswer, shape: AnswerShape, clock: AnswerClock) -> 
     choice = whole.choices[0] if whole.choices else CompletedChoice()
     message, reason, calls = choice.answered, choice.finish_reason or "stop", ToolCalls()
     calls.add(message.tool_calls or (), whole=True)
-    usage = whole.usage or Usage(answer.outcome.prompt_tokens, answer.outcome.output_tokens)
+    usage = whole.usage or Usage(*answer.outcome.reported)
     try:
         part = AnswerPart(message.content or "", message.reasoning_content or "", calls.take(reason))
         last = _last_fields(reason, usage, whole.timings, clock)
