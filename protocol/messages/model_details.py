@@ -12,7 +12,7 @@ import msgspec
 from protocol.messages.calls import repeated_call
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import OptionValue
-from protocol.times import UnixSecond, UnixTime
+from protocol.times import UnixTime
 from protocol.wire.envelope import control_message
 
 
@@ -72,7 +72,6 @@ class ModelDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     entry: ModelEntry
     path: str
     size: int
-    modified: UnixSecond
     facts: FileFacts = FileFacts()
     is_default: bool = False
     state: str = ""

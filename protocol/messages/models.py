@@ -10,7 +10,7 @@ import msgspec
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Repetition, call_message, repeated_call
 from protocol.models.memory import Capacity
-from protocol.models.recipes import OptionValue
+from protocol.models.recipes import ModelOrigin, OptionValue
 from protocol.models.sampling import SamplingValue
 from protocol.times import Age, IdleTime, UnixSecond
 
@@ -40,6 +40,8 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     recipe: str
     type: str
     downloaded: bool
+    """Whether it can be loaded without a download. Of a model without files, there is nothing to download."""
+    origin: ModelOrigin = ModelOrigin.FILES
     loaded: bool = False
     device: str = "cpu"
     dtype: str = ""

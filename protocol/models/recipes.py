@@ -46,6 +46,17 @@ class IdleCheck(enum.StrEnum):
     """The engine cannot be interrupted: read its answer to the end and discard it."""
 
 
+class ModelOrigin(enum.StrEnum):
+    """What a model is made of."""
+
+    FILES = "files"
+    """Files of this machine, or files that can be downloaded."""
+    PROGRAM = "program"
+    """A program of the operator's own (``command``), which has its files wherever it likes."""
+    SERVER = "server"
+    """Another server (``url``, ``[remotes.NAME]``)."""
+
+
 class Provision(enum.StrEnum):
     """Where the program of a backend comes from."""
 

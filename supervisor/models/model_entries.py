@@ -8,6 +8,7 @@ from typing import NamedTuple
 from protocol.config.settings import Settings
 from protocol.messages.models import ModelEntry
 from protocol.models import repository_files
+from protocol.models.recipes import ModelOrigin
 from supervisor.models import compatibility, files
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
@@ -75,6 +76,7 @@ class ModelEntries:
             recipe=entry.recipe,
             type=entry.type.value,
             downloaded=found is not None,
+            origin=_origin(entry),
             device=self._device(entry.recipe, machine),
             dtype=_dtype(entry, found),
             labels=entry.labels,
@@ -93,6 +95,12 @@ class ModelEntries:
             backend = choose_backend(descriptor, chosen, machine.devices) if descriptor else None
             self._devices[key] = backend.device if backend else "cpu"
         return self._devices[key]
+
+
+def _origin(entry: CatalogueEntry) -> ModelOrigin:
+    if not entry.configured:
+        return ModelOrigin.FILES
+    return ModelOrigin.SERVER if DESCRIPTORS[entry.recipe].elsewhere else ModelOrigin.PROGRAM
 
 
 def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:

@@ -161,13 +161,13 @@ def list_models(caller: HttpCaller, _request: Nothing) -> DownloadedTags:
 
     The newest are first, and each is listed under all the names that it was given.
     """
-    found = sorted(model_facts.describe(caller), key=lambda details: -details.modified)
+    found = sorted(model_facts.describe(caller), key=lambda details: -details.entry.created)
     return DownloadedTags(
         [
             ListedTag(
                 name=name,
                 model=name,
-                modified_at=rfc3339(details.modified),
+                modified_at=rfc3339(details.entry.created),
                 size=details.size,
                 digest=details.facts.digest,
                 details=OllamaDetails.of(details),
@@ -214,7 +214,7 @@ def show_model(caller: HttpCaller, request: NamedModelRequest) -> ModelDescripti
         details=OllamaDetails.of(details),
         model_info={**metadata, **({"general.parameter_count": count} if count else {})},
         capabilities=capabilities(details),
-        modified_at=rfc3339(details.modified),
+        modified_at=rfc3339(details.entry.created),
     )
 
 

@@ -14,7 +14,7 @@ from gateway.api.common.routes import HttpCaller, route
 from protocol.config.api_keys import Scope
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.models import GetModel, ListModels, ModelEntry
-from protocol.models.recipes import OptionValue
+from protocol.models.recipes import ModelOrigin, OptionValue
 
 MAX_PAGE: Final = 1000
 """How many models one page may have."""
@@ -64,6 +64,9 @@ class ModelObject(msgspec.Struct, kw_only=True):
     """Tokens that the model was trained for, according to its file."""
     name: str | UnsetType = UNSET
     downloaded: bool | UnsetType = UNSET
+    """Whether it can be loaded without a download."""
+    origin: ModelOrigin | UnsetType = UNSET
+    """Files, a program of the operator's own (`command`), or another server (`url`). Only `files` are ever downloaded."""
     size: float | UnsetType = UNSET
     """Gigabytes (10⁹ bytes)."""
     suggested: bool | UnsetType = UNSET
@@ -144,7 +147,7 @@ def model_object(entry: ModelEntry, name: str, *, whole: bool = False) -> ModelO
     if whole:
         shown.name, shown.aliases, shown.model_type = entry.id, entry.other_names, entry.type
         shown.downloaded, shown.loaded, shown.size = entry.downloaded, entry.loaded, entry.size
-        shown.suggested = entry.suggested
+        shown.origin, shown.suggested = entry.origin, entry.suggested
         shown.unsupported_reason = "" if entry.loaded else entry.unsupported_reason
         shown.supported = not shown.unsupported_reason
     return shown

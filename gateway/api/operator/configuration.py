@@ -16,7 +16,7 @@ from protocol.config.resolver import masked
 from protocol.config.sections import section_values
 from protocol.config.settings import read_origins, read_settings
 from protocol.messages.model_details import ConfiguredModel, ConfiguredValue, ShowModel
-from protocol.models.recipes import OptionValue
+from protocol.models.recipes import ModelOrigin, OptionValue
 
 
 class ConfigurationQuery(msgspec.Struct):
@@ -34,6 +34,8 @@ class ConfigurationAnswer(msgspec.Struct):
     recipe: str
     type: str
     downloaded: bool
+    """Whether it can be loaded without a download."""
+    origin: ModelOrigin
     state: str
     options: list[ConfiguredValue]
     settings: list[ConfiguredValue]
@@ -52,6 +54,7 @@ def show_configuration(caller: HttpCaller, query: ConfigurationQuery) -> Configu
         entry.recipe,
         entry.type,
         entry.downloaded,
+        entry.origin,
         found.state,
         found.options,
         found.settings,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from gateway.api.openai.models import ModelObject, ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, server_option
+from protocol.models.recipes import ModelOrigin
+
+_WITHOUT_FILES: Final[dict[object, str]] = {ModelOrigin.PROGRAM: "configured", ModelOrigin.SERVER: "elsewhere"}
 
 
 @click.command("list", short_help="List the models.")
@@ -45,7 +50,7 @@ def _show(models: list[ModelObject], unsupported: list[ModelObject]) -> None:
             (
                 model.id,
                 _size(model),
-                "loaded" if model.loaded else "downloaded" if model.downloaded else "-",
+                _state(model),
                 model.recipe,
                 " ".join(model.labels),
             )
@@ -54,6 +59,12 @@ def _show(models: list[ModelObject], unsupported: list[ModelObject]) -> None:
     )
     if unsupported:
         click.echo(f"{len(unsupported)} more cannot be run here; lemonbus list --hidden shows the reasons.", err=True)
+
+
+def _state(model: ModelObject) -> str:
+    if model.loaded:
+        return "loaded"
+    return _WITHOUT_FILES.get(model.origin) or ("downloaded" if model.downloaded else "-")
 
 
 def _size(model: ModelObject) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,6 +12,13 @@ from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, model_argument, server_option
 from protocol.messages.model_details import ConfiguredValue
+from protocol.models.recipes import ModelOrigin
+
+_ORIGINS: Final = {
+    ModelOrigin.FILES: "files of this machine or of a hub",
+    ModelOrigin.PROGRAM: "a program of the configuration (command)",
+    ModelOrigin.SERVER: "another server of the configuration (url)",
+}
 
 
 @click.command("show", short_help="Show the configuration of a model.")
@@ -29,7 +36,9 @@ def command(model: str, as_json: bool, server: ApiClient) -> None:
         return
     facts = [("model", shown.id), ("recipe", shown.recipe), ("type", shown.type)]
     facts += [("names", ", ".join(shown.names) or "-"), ("groups", ", ".join(shown.groups) or "-")]
-    facts += [("downloaded", "yes" if shown.downloaded else "no"), ("state", shown.state or "not loaded")]
+    if shown.origin is ModelOrigin.FILES:
+        facts.append(("downloaded", "yes" if shown.downloaded else "no"))
+    facts += [("origin", _ORIGINS[shown.origin]), ("state", shown.state or "not loaded")]
     for name, value in facts:
         click.echo(f"{name:<12}{output.plain(value)}")
     loaded = shown.loaded_options

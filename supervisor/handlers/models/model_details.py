@@ -120,7 +120,6 @@ class ModelDescriptions:
             entry=with_loaded_state(self._view, listed),
             path=found.path,
             size=found.size,
-            modified=found.modified,
             facts=facts if whole else structs.replace(facts, template="", metadata={}),
             is_default=entry.name == default,
             state=model.state.value if model is not None else "",

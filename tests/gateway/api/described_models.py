@@ -18,7 +18,6 @@ LLAMA = ModelDetails(
     ),
     path="/secret/Llama-3.2-1B-Instruct-Q4_K_M.gguf",
     size=807_694_464,
-    modified=1_744_173_590,
     facts=FileFacts(
         "gguf",
         "llama",
@@ -38,7 +37,7 @@ LLAMA = ModelDetails(
 THINKER = ModelDetails(
     ModelEntry(
         "Qwen3-VL-4B-GGUF",
-        1,
+        1_744_173_600,
         "Qwen/Qwen3-VL:Q4_K_M",
         "llamacpp",
         "llm",
@@ -49,7 +48,6 @@ THINKER = ModelDetails(
     ),
     path="/secret/q.gguf",
     size=3_000_000_000,
-    modified=1_744_173_600,
     state="ready",
     granted=2,
     context=8192,
@@ -60,6 +58,5 @@ VECTORS = ModelDetails(
     ModelEntry("nomic-embed-text-v1-GGUF", 1, "nomic-ai/n:Q4", "llamacpp", "embedding", True, aliases=["nomic-embed"]),
     path="/secret/n.gguf",
     size=78_000_000,
-    modified=1,
     facts=FileFacts("gguf", "nomic-bert", 136_727_040, template="<think> {{ tools }}"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from protocol.models.recipes import ModelOrigin
 from tests.gateway.cli.canned_responses import ALL, catalogue, model
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
@@ -27,6 +28,14 @@ def test_list(server: FakeServer, lemonbus: Ends) -> None:
     code, out, err = lemonbus("list")
     assert (code, out) == (0, "")
     assert "lemonbus list --all" in err
+
+
+def test_list_calls_only_files_downloaded(server: FakeServer, lemonbus: Ends) -> None:
+    own = model("Own", size=0.0, downloaded=True, origin=ModelOrigin.PROGRAM)
+    far = model("Far", size=0.0, downloaded=True, origin=ModelOrigin.SERVER)
+    server.replies[ALL] = catalogue(own, far)
+    lines = [line.split() for line in lemonbus("list")[1].splitlines()]
+    assert lines[1:] == [["Own", "-", "configured", "llamacpp"], ["Far", "-", "elsewhere", "llamacpp"]]
 
 
 def test_list_counts_hidden_models_and_shows_the_reasons(server: FakeServer, lemonbus: Ends) -> None:

@@ -16,6 +16,7 @@ ANSWER: dict[str, Any] = {
     "recipe": "llamacpp",
     "type": "llm",
     "downloaded": True,
+    "origin": "files",
     "state": "ready",
     "options": [
         {"name": "ctx_size", "value": 512, "origin": "models.Qwen"},
@@ -43,6 +44,17 @@ def test_values_and_their_origins(server: FakeServer, capsys: pytest.CaptureFixt
     assert ["threads", "0", "settings"] in lines
     assert ["ttl", "5.0", "defaults.llamacpp"] in lines
     assert server.asked[-1][:2] == ("GET", PATH)
+
+
+@pytest.mark.parametrize(("origin", "shown"), [("program", "a program"), ("server", "another server")])
+def test_what_has_no_files_is_not_called_downloaded(
+    server: FakeServer, capsys: pytest.CaptureFixture[str], origin: str, shown: str
+) -> None:
+    server.replies["GET", PATH] = Reply({**ANSWER, "origin": origin})
+    assert main(["show", "a/b:Q4"]) == 0
+    out = capsys.readouterr().out
+    assert f"origin      {shown} of the configuration" in out
+    assert "downloaded" not in out
 
 
 @pytest.mark.usefixtures("server")

@@ -58,6 +58,17 @@ def test_the_model_is_listed_with_what_the_section_says(server: LemonbusServer) 
     assert {"tools", "vision"} <= set(listed["own"]["labels"])
     assert listed["gpt-4o"]["root"] == "own"
     assert "embeddings" in listed["vectors"]["labels"]
+    everything = {each["id"]: each for each in server.client.get("/v1/models?show_all=true").json()["data"]}
+    assert (everything["own"]["origin"], everything["own"]["size"]) == ("program", 0)
+    assert next(iter(everything.values()))["origin"] == "files"
+
+
+def test_ollamas_list_gives_it_no_size_and_no_date_of_1970(server: LemonbusServer) -> None:
+    tags = {each["name"]: each for each in server.client.get("/api/tags").json()["models"]}
+    shown = tags["own:latest"]
+    assert (shown["size"], shown["digest"]) == (0, "")
+    assert shown["modified_at"] == server.client.get("/v1/models/own").json()["created_at"]
+    assert not shown["modified_at"].startswith("1970")
 
 
 def test_a_whole_answer(server: LemonbusServer, journal: Path) -> None:

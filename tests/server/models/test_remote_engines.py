@@ -219,6 +219,7 @@ def test_all_models_of_another_lemonbus_by_a_prefix(start_server: StartServer) -
 
     wait_for(lambda: {f"gpu1/{LOOP}", "gpu1/extra.tiny-embed"} <= set(names()), "its models are listed")
     assert "embeddings" in names()["gpu1/extra.tiny-embed"]["labels"]
+    assert server.client.get("/v1/models/gpu1/extra.tiny-embed").json()["origin"] == "server"
     for model in (f"gpu1/{LOOP}", "loop"):
         answer = chat(server, model)
         assert (answer.status, answer.json()["model"], answer.json()["usage"]["completion_tokens"]) == (200, model, 3)
