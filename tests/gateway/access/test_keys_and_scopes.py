@@ -163,7 +163,7 @@ def test_the_supervisor_gets_the_name_and_the_limits_but_no_key(make_app: MakeAp
     app = make_app()
     chat(app, **bearer("ci"))
     (request,) = app.asked(work.SubmitRequest)
-    assert request.caller == Caller("ci", **limits)
+    assert request.caller == Caller("ci", **limits).reserving(request.caller.reserved_tokens)
 
 
 def test_a_process_that_starts_after_the_file_was_deleted_needs_a_key_all_the_same(
