@@ -93,11 +93,12 @@ class GracefulShutdown:
             self._loop.stop()
 
     def _stop_rest(self) -> None:
-        if not self._gateway_stopped:
-            self._gateway_stopped = True
-            self._gateway.terminate()
         self._scheduler.stop_all_workers()
         self._decisions.carry_out()
+        # Engines may take seconds to end. Until then, gateways answer questions about the server.
+        if not self._gateway_stopped and not self._peers.of("worker"):
+            self._gateway_stopped = True
+            self._gateway.terminate()
 
     def _end_grace(self) -> None:
         log.warning("grace is over", running=self._scheduler.view.running)

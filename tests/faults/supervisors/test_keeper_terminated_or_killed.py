@@ -104,14 +104,30 @@ def test_the_grace_has_an_end(start_server: StartServer, pausing: dict[str, Any]
     assert set(reported) == {("info", "exit 0")}, "it left as it was told"
 
 
-@pytest.mark.parametrize("first", ["stopped by us", "dead"])
-def test_connections_in_the_backlog_are_answered_at_shutdown(start_server: StartServer, first: str) -> None:
+def test_questions_are_answered_until_the_last_worker_has_ended(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", grace=60)
+
+    def spares() -> list[int]:
+        return [each["pid"] for each in server.state()["processes"] if each["role"] == "worker"]
+
+    (spare,) = wait_for(spares, "a spare worker has said Hello")
+    with processes.stopped(spare):
+        server.signal(signal.SIGTERM)
+        wait_for(lambda: server.health()["status"] == "draining", "it ends")
+        for _ in range(10):
+            assert server.health()["status"] == "draining"
+            assert server.client.chat(LOOP).error["code"] == "draining"
+    assert server.wait_exit() == 0
+    ends = [line["event"] for line in server.lines if line["event"] in ("worker gone", "gateway worker gone")]
+    assert ends == ["worker gone", "gateway worker gone"]
+
+
+def test_connections_are_refused_at_once_at_a_shutdown_without_gateways(start_server: StartServer) -> None:
     server = start_server("tiny-loop", grace=20)
     (spare,) = wait_for(server.workers, "a spare worker runs")
-    # The server cannot end before this request does.
+    # The server cannot end before this worker does.
     with processes.stopped(spare.pid):
-        if first == "dead":
-            processes.kill(server.gateway_master())
+        processes.kill(server.gateway_master())
         server.signal(signal.SIGTERM)
         wait_for(lambda: not server.listens(), "clients are refused at once")
         assert server.alive
