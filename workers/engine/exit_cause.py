@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from protocol.runtime import control_groups
 
 CRASH_SIGNALS: Final = frozenset(
-    {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
+    {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
 )
 _SHELL_SIGNAL_BASE: Final = 128
 """A shell whose program was killed by signal N exits with 128 + N."""
@@ -23,6 +23,8 @@ class ExitCause(enum.Enum):
 
     CRASH = enum.auto()
     """A signal that a process gets for something it did itself."""
+    FILE = enum.auto()
+    """SIGBUS: a file that it has mapped, such as the model's, was truncated or could not be read. No request does that."""
     MEMORY = enum.auto()
     """The kernel killed it because memory ran out."""
     KILLED = enum.auto()
@@ -47,6 +49,8 @@ def exit_cause(code: int, *, kill_sent: bool, memory_kills: int) -> ExitCause:
     number = -code if code < 0 else code - _SHELL_SIGNAL_BASE
     if number in CRASH_SIGNALS:
         return ExitCause.CRASH
+    if number == signal.SIGBUS:
+        return ExitCause.FILE
     if number == signal.SIGKILL and not kill_sent:
         return ExitCause.MEMORY if memory_kills else ExitCause.KILLED
     return ExitCause.OTHER

@@ -140,6 +140,8 @@ class EngineProcess:
             reason += " because memory ran out"
         elif cause is ExitCause.KILLED:
             reason += ", which lemonbus did not send"
+        elif cause is ExitCause.FILE:
+            reason += ", probably because its model's file was truncated or could not be read"
         self._on_exit(EngineExit(reason, "\n".join(self._output.last_lines), cause, over_limit=over_limit))
 
     def stop(self) -> None:

@@ -1,13 +1,18 @@
-"""SIGKILL of engines: health keeps how often, when and why they died, even under the next supervisor."""
+"""SIGKILL and SIGBUS of engines: health keeps how often, when and why they died, even under the next supervisor."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
+from tests.conftest import StartServer
 from tests.faults.conftest import LOOP
 from tests.faults.supervisors.recoveries import kill_supervisor, present_health
 from tests.support import processes
+from tests.support.models.tiny_models import tiny_models
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -38,3 +43,16 @@ def test_deaths_are_reported_and_survive_the_supervisor(loop_server: LemonbusSer
     for before_it, death in zip(known["last"], after["last"], strict=True):
         assert death["age"] >= before_it["age"]
         assert {**death, "age": 0} == {**before_it, "age": 0}
+
+
+def test_no_request_is_blamed_for_a_truncated_file(start_server: StartServer, tmp_path: Path) -> None:
+    file = tmp_path / "tiny-loop.gguf"
+    shutil.copy(tiny_models() / "models" / file.name, file)
+    server = start_server(extra_models_dir=str(tmp_path), load=[LOOP])
+    server.wait_loaded(LOOP)
+    assert server.client.chat(LOOP, max_tokens=3).status == 200
+    os.truncate(file, 4096)
+    answers = [server.client.chat(LOOP, max_tokens=3) for _ in range(2)]
+    assert [each.error["code"] for each in answers] == ["model_unusable", "model_unusable"]
+    (death,) = deaths(server)["last"]
+    assert "was killed by SIGBUS, probably because its model's file was truncated" in death["reason"]

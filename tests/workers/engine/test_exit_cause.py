@@ -17,7 +17,7 @@ from workers.engine.exit_cause import ExitCause, exit_cause
         (-signal.SIGSEGV, ExitCause.CRASH),
         (-signal.SIGABRT, ExitCause.CRASH),
         (-signal.SIGILL, ExitCause.CRASH),
-        (-signal.SIGBUS, ExitCause.CRASH),
+        (-signal.SIGBUS, ExitCause.FILE),
         (-signal.SIGFPE, ExitCause.CRASH),
         (128 + signal.SIGSEGV, ExitCause.CRASH),
         (-signal.SIGKILL, ExitCause.KILLED),
