@@ -83,6 +83,7 @@ class LogStreamResource:
         The query may have fields of the subscription, which override it. Unknown names are ignored, as unknown fields
         are.
         """
+        self._session.admission.admit()  # a stream that began now would end at once, with the server
         name = self._name_of(request_context(req.env))
         self._check(name)  # also for a client that only wants to know whether it may read
         if (req.get_header("Upgrade") or "").lower() != "websocket":

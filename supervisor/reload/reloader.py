@@ -204,14 +204,15 @@ class Reloader:
             log.info("setting changed", **_log_fields(change))
 
     def _hand_over(self, old: Settings, new: Settings, origins: Mapping[str, str]) -> None:
-        """Give the new settings to a successor; raises a failure or OSError, in which case nothing has changed."""
+        """Give the new settings to a successor; raises a failure, in which case nothing has changed."""
         listener = self._listener(old, new)
         try:
             write_settings(new, self._process_context.runtime, origins)
-        except OSError:
+        except OSError as problem:
             if listener is not None:
                 listener.close()
-            raise
+            why = f"the new settings could not be written into the runtime directory: {problem.strerror}; nothing has changed"
+            raise Failure(Code.INTERNAL, why, detail=str(problem)).raised() from None
         if listener is not None:
             self._successor.hold_listener(listener)
             if old.port == new.port:  # the former address would still get connections, which no gateway accepts

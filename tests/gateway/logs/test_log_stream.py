@@ -318,6 +318,8 @@ def test_a_key_is_required_and_readers_are_closed_at_shutdown(
                 client.receive(timeout=DEADLINE)
             assert closed.value.reason == 1001
             client.thread.join(DEADLINE)
+        status, _, body = harness.get("/logs/stream", Upgrade="websocket", x_api_key="k3y")
+        assert (status, json.loads(body)["error"]["code"]) == (503, "draining")
 
 
 def test_shutdown_does_not_wait_for_slow_readers(tmp_path: Path) -> None:
