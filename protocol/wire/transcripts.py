@@ -101,6 +101,11 @@ class Transcript(msgspec.Struct):
     usage: TranscriptUsage | None = None
 
 
+def lacks_words(transcript: Transcript) -> bool:
+    """Return whether words were spoken, and the engine does not say when."""
+    return any(map(str.isalnum, transcript.text)) and not any(each.words for each in transcript.segments)
+
+
 def as_text(transcript: Transcript) -> str:
     """Return the text alone."""
     return transcript.text + "\n"

@@ -152,7 +152,10 @@ class FakeOpenAiServer:
         elif path in ("/v1/chat/completions", "/v1/completions"):
             await self.generate(path, json.loads(body), writer)
         else:
-            reply(writer, *other_answer(path, body))
+            status, answer = other_answer(path, body)
+            if "no_words" in self.faults:
+                del answer["words"]
+            reply(writer, status, answer)
 
     async def words(self) -> AsyncIterator[str]:
         for number, word in enumerate(WORDS):

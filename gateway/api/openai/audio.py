@@ -202,6 +202,9 @@ def read_transcript(form: TranscriptionForm, answer: WholeAnswer) -> Transcript:
     if transcript.text and not transcript.segments and form.response_format in transcripts.TIMED_FORMATS:
         message = f"{answer.model} gives no times: `response_format` can be json or text"
         raise Failure(Code.UNSUPPORTED, message, model=answer.model, param="response_format").raised()
+    if "word" in form.granularities and transcripts.lacks_words(transcript):
+        message = f"{answer.model} gives no times of words: `timestamp_granularities` can be segment"
+        raise Failure(Code.UNSUPPORTED, message, model=answer.model, param="timestamp_granularities").raised()
     return transcript
 
 

@@ -36,6 +36,7 @@ def server(start_module_server: StartServer, journal: Path) -> LemonbusServer:
         "vectors": section(type="embedding", served_name=MODEL),
         "ranks": section(type="reranking"),
         "ears": section("--journal", f"{journal}-ears", type="audio"),
+        "wordless": section("--fault", "no_words", type="audio"),
         "voice": section(type="tts"),
         "brush": section("--journal", f"{journal}-brush", type="image"),
         "closed": section("--fault", "until_close"),
@@ -174,20 +175,29 @@ def test_other_apis(server: LemonbusServer) -> None:
     assert responses.json()["output"][-1]["content"][0]["text"] == ANSWER
 
 
+def transcribe(server: LemonbusServer, model: str, *granularities: str) -> Any:
+    fields = {"model": model, "response_format": "verbose_json"}
+    parts = [FormPart(name, value.encode()) for name, value in fields.items()]
+    parts += [FormPart("timestamp_granularities[]", each.encode()) for each in granularities]
+    form = form_data.encode([*parts, FormPart("file", wav(1.2), "a.wav")])
+    kind = f"multipart/form-data; boundary={form_data.boundary_from_body(form)}"
+    return server.client.post("/v1/audio/transcriptions", form, Content_Type=kind)
+
+
+def test_times_of_words_that_a_server_does_not_give_are_refused(server: LemonbusServer) -> None:
+    assert [each["word"] for each in transcribe(server, "ears", "word").json()["words"]] == ["Hello", "world"]
+    refused = transcribe(server, "wordless", "word", "segment")
+    assert (refused.status, refused.error["code"]) == (501, "unsupported_operation")
+    assert "wordless gives no times of words" in refused.error["message"]
+    assert transcribe(server, "wordless", "segment").json()["text"] == "Hello world."
+
+
 def test_vectors_ranks_speech_and_pictures(server: LemonbusServer, journal: Path) -> None:
     vectors = server.client.post("/v1/embeddings", {"model": "vectors", "input": "Hi"})
     assert vectors.json()["data"][0]["embedding"] == VECTOR
     ranked = server.client.post("/v1/rerank", {"model": "ranks", "query": "Hi", "documents": ["a", "b"]})
     assert [each["index"] for each in ranked.json()["results"]] == [0, 1]
-    form = form_data.encode(
-        [
-            FormPart("model", b"ears"),
-            FormPart("response_format", b"verbose_json"),
-            FormPart("file", wav(1.2), "a.wav"),
-        ]
-    )
-    kind = f"multipart/form-data; boundary={form_data.boundary_from_body(form)}"
-    transcript = server.client.post("/v1/audio/transcriptions", form, Content_Type=kind)
+    transcript = transcribe(server, "ears")
     assert transcript.json()["text"] == "Hello world."
     assert [each["text"] for each in transcript.json()["segments"]] == [" Hello", " world."]
     spoken = server.client.post("/v1/audio/speech", {"model": "voice", "input": "Hi", "voice": "alloy"})
