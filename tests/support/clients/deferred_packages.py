@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from protocol.runtime.deferred_module import DeferredModule
 
 if TYPE_CHECKING:
+    import anthropic
     import ollama
     import openai
     import schemathesis
 else:
+    anthropic = DeferredModule("anthropic")
     ollama = DeferredModule("ollama")
     openai = DeferredModule("openai")
     schemathesis = DeferredModule("schemathesis")
 
-__all__ = ["ollama", "openai", "schemathesis"]
+__all__ = ["anthropic", "ollama", "openai", "schemathesis"]
