@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 REQUEST_LABEL = re.compile(r"[A-Za-z0-9._-]{1,128}")
 """What an ``X-Request-ID`` may look like; anything else is replaced by a new label."""
+_HOLD = "hold "
+"""No peer's id begins like this, so nothing is ever published for such a topic."""
+_HELD = re.compile(rf"{_HOLD}([^:]+):([0-9]+)\.([0-9]+)")
 
 
 class RequestKey(NamedTuple):
@@ -30,6 +33,17 @@ def peer_id(role: str) -> str:
 def topic(gateway: str) -> bytes:
     """Return the topic of a gateway. The dot ends it, because SUB matches by prefix."""
     return gateway.encode() + b"."
+
+
+def hold_topic(attempt: RequestKey) -> bytes:
+    """Return the topic to which a gateway subscribes while a worker is to read no more of an engine's answer."""
+    return f"{_HOLD}{attempt}".encode()
+
+
+def held_attempt(topic: bytes) -> RequestKey | None:
+    """Return the attempt of a :func:`hold_topic`, None for another topic."""
+    found = _HELD.fullmatch(topic.decode("utf-8", "replace"))
+    return RequestKey(found[1], int(found[2]), int(found[3])) if found else None
 
 
 def request_label(given: str | None) -> str:

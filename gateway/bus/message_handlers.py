@@ -24,6 +24,7 @@ from gateway.requests.exchange import RequestExchange
 from gateway.requests.received_ends import ReceivedEnds
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure, LemonbusError
+from protocol.ids import RequestKey
 from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.caller import KeyUsage
 from protocol.messages.calls import CallResult, Progress
@@ -83,6 +84,9 @@ class ControlSocket(EventSocket, Protocol):
 
     def watch_supervisor(self, pid: int) -> None:
         """Tell the session when the process with this pid has ended, instead of the one watched before."""
+
+    def hold(self, attempt: RequestKey, on: bool) -> None:
+        """Let a worker hold the answer of an attempt, or go on."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back in the hub, in a later iteration of its loop."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.bus.admission import GatewayAdmission
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.supervisor_connection import SupervisorConnection
@@ -12,6 +14,7 @@ from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.received_ends import ReceivedEnds
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
+from protocol.ids import RequestKey
 from protocol.messages import work
 from protocol.messages.events import Outcome
 from protocol.runtime import logs
@@ -29,11 +32,15 @@ class RequestDispatcher:
         pending: PendingRequests,
         connection: SupervisorConnection,
         received_ends: ReceivedEnds,
+        hold: Callable[[RequestKey, bool], None],
     ) -> None:
-        """Add requests to ``pending``, and their ends to ``received_ends``. Large bodies are kept in ``spool``."""
+        """Add requests to ``pending``, and their ends to ``received_ends``. Large bodies are kept in ``spool``.
+
+        ``hold`` lets the worker of an attempt hold its answer, or go on.
+        """
         self._gateway, self._settings, self._spool = gateway, settings, spool
         self._admission, self._pending, self._connection = admission, pending, connection
-        self._received_ends = received_ends
+        self._received_ends, self._hold = received_ends, hold
         self.inbox_bytes = settings.inbox_bytes
 
     def start(self, request: InferenceRequest, context: RequestContext, reservation: int) -> RequestExchange:
@@ -100,6 +107,10 @@ class RequestDispatcher:
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
         """Cancel the present attempt: the supervisor knows where it waits or runs."""
         self._connection.send_end(work.Cancel(self._gateway, exchange.number, exchange.attempt, reason))
+
+    def hold(self, exchange: RequestExchange, on: bool) -> None:
+        """Let the engine of the present attempt wait, or go on."""
+        self._hold(RequestKey(self._gateway, exchange.number, exchange.attempt), on)
 
     def report_lost(self, exchange: RequestExchange) -> None:
         """Report how many tokens a stream had when its worker was lost."""

@@ -87,7 +87,14 @@ class SupervisorSession:
         self._sockets = sockets
         self._connection = SupervisorConnection(sockets, self._pending)
         self._requests = RequestDispatcher(
-            self.id, self.settings, self.spool, self.admission, self._pending, self._connection, self._received_ends
+            self.id,
+            self.settings,
+            self.spool,
+            self.admission,
+            self._pending,
+            self._connection,
+            self._received_ends,
+            sockets.hold,
         )
         self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts, self._received_ends)
         return self._message_handlers

@@ -58,6 +58,7 @@ class GatewayBus:
         self._request_log_buffer = RequestLogBuffer()
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = EVENTS_HIGH_WATER
+        self._events.sndhwm = 0  # subscriptions: none may be lost
         # A restarted worker has another name, so a slow reconnect only concerns dead workers.
         self._events.reconnect_ivl = 100
         topic = ids.topic(session.id)
@@ -230,6 +231,12 @@ class GatewayBus:
                 self._handlers.on_disconnected(endpoint)
 
     # Workers
+
+    def hold(self, attempt: ids.RequestKey, on: bool) -> None:
+        """Subscribe to the topic that lets a worker hold the answer of an attempt, or unsubscribe."""
+        if not self._closed:
+            (self._events.subscribe if on else self._events.unsubscribe)(ids.hold_topic(attempt))
+            self._read_soon(self._events, self._read_events)
 
     def connect(self, endpoint: str) -> None:
         """Subscribe to the events of the worker at ``endpoint``."""

@@ -212,7 +212,7 @@ class AnswerStream:
             exchange = self._exchange
             if exchange.failure is not None and (exchange.failure.code in CLIENT_LEFT_CODES or exchange.inbox.empty):
                 raise self._failure_to_raise().raised()
-            piece = exchange.inbox.take()
+            piece = exchange.take()
             if piece and self._events is not None:
                 piece = self._events.events(piece, self._piece.first, last=not self._pieces.left)
             if piece:

@@ -36,9 +36,8 @@ _CANCEL_IN_ENGINE = frozenset(
 )
 """Failures that this process found; the engine does not know of them yet."""
 
-
 _BYTES_FACTOR: Final = 16
-"""How many times as much of an answer in bytes may wait: a player reads sound as slowly as it plays it."""
+"""How many times as much of an answer in bytes may arrive before its worker knows that the engine is to wait."""
 
 
 class ExchangeDispatcher(Protocol):
@@ -51,6 +50,9 @@ class ExchangeDispatcher(Protocol):
 
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
         """Cancel the present attempt where it runs."""
+
+    def hold(self, exchange: RequestExchange, on: bool) -> None:
+        """Let the engine of the present attempt wait, or go on."""
 
     def report_lost(self, exchange: RequestExchange) -> None:
         """Report how much of a stream its client has got when its worker is gone."""
@@ -70,6 +72,7 @@ class RequestExchange:
 
     __slots__ = (
         "_dispatcher",
+        "_held",
         "_limits_lost",
         "_returns",
         "attempt",
@@ -119,9 +122,8 @@ class RequestExchange:
         self.rate_limits: RateLimits | None = None
         """The remaining limits of the caller's key, counting this request; None if it has no limits."""
         self.number = number
-        self.attempt = 1
-        self._returns = 0
-        self._limits_lost = False
+        self.attempt, self._returns = 1, 0
+        self._limits_lost = self._held = False
         self.suspect = False
         """Whether the request was in an engine that died, so that it must run alone."""
         self.since = time.monotonic()
@@ -142,8 +144,20 @@ class RequestExchange:
         """Breaks the client's connection after this many seconds: the only way to end a blocked write."""
 
     def _new_inbox(self) -> Inbox:
-        factor = _BYTES_FACTOR if self.request.endpoint in BYTE_STREAMS else 1
-        return Inbox(self.attempt, factor * self._dispatcher.inbox_bytes)
+        most, in_bytes = self._dispatcher.inbox_bytes, self.request.endpoint in BYTE_STREAMS
+        # A player reads sound as slowly as it plays it, so its engine waits: half of the bytes here, half in a write.
+        return Inbox(self.attempt, _BYTES_FACTOR * most, most // 2) if in_bytes else Inbox(self.attempt, most)
+
+    def _hold(self, on: bool) -> None:
+        if on != self._held:
+            self._held = on
+            self._dispatcher.hold(self, on)
+
+    def take(self) -> bytes:
+        """Return what waits, as :meth:`Inbox.take`; an engine that waits for this goes on."""
+        piece = self.inbox.take()
+        self._hold(False)
+        return piece
 
     @property
     def label(self) -> str:
@@ -172,8 +186,7 @@ class RequestExchange:
     def granted(self, worker: str, model: str, attempt: int) -> None:
         """Record where the present attempt runs."""
         if attempt == self.attempt:
-            self.worker, self.model = worker, model
-            self.granted_model = model
+            self.worker, self.model, self.granted_model = worker, model, model
 
     def refused(self, failure: Failure, attempt: int) -> None:
         """Fail: the supervisor refused the attempt."""
@@ -185,6 +198,7 @@ class RequestExchange:
         if event.attempt == self.attempt:
             self.worker = worker
         failure = self.inbox.put(event)
+        self._hold(self.inbox.crowded)
         if failure is not None:
             self._end(failure)
         elif self.inbox.outcome is not None:
@@ -237,6 +251,7 @@ class RequestExchange:
     def _end(self, failure: Failure) -> None:
         if self.over:
             return
+        self._hold(False)
         if failure.code in _CANCEL_IN_ENGINE:
             self._dispatcher.cancel(self, failure.code)
         decision = decide_retry(failure, self.inbox.taken, self.attempt, self._returns)
@@ -277,6 +292,7 @@ class RequestExchange:
 
     def abandon(self, reason: Code) -> None:
         """Give the request up in any state, and cancel it if the engine still works on it."""
+        self._hold(False)
         if not self.over:
             self._dispatcher.cancel(self, reason)
             self.failure = Failure(reason, CLIENT_LEFT, model=self.model)

@@ -19,6 +19,7 @@ class Inbox:
 
     __slots__ = (
         "_expected",
+        "_hold_over",
         "_large",
         "_limit",
         "_pieces",
@@ -31,8 +32,8 @@ class Inbox:
         "warning",
     )
 
-    def __init__(self, attempt: int, limit: int) -> None:
-        """Start empty. ``limit`` bounds the waiting bytes."""
+    def __init__(self, attempt: int, limit: int, hold_over: int = 0) -> None:
+        """Start empty. ``limit`` bounds the waiting bytes; beyond ``hold_over`` of them the engine is to wait, 0: it never waits."""
         self.attempt = attempt
         self.outcome: Outcome | None = None
         """Set once DONE has arrived: nothing more follows what waits."""
@@ -42,7 +43,7 @@ class Inbox:
         """Tokens in the bytes that were taken."""
         self.warning = ""
         """A part of the request that has no effect; empty: none is known."""
-        self._limit = limit
+        self._limit, self._hold_over = limit, hold_over or limit
         self._expected = 0
         self._pieces: list[bytes] = []
         self._size = 0
@@ -106,6 +107,11 @@ class Inbox:
     def tokens_received(self) -> int:
         """Tokens in all bytes so far, taken or waiting."""
         return self.tokens + self._waiting_tokens
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits that the engine is to wait."""
+        return self._size > self._hold_over and self.outcome is None
 
     @property
     def empty(self) -> bool:

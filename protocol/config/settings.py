@@ -139,7 +139,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     queue_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of request bodies that may wait for one model; one API key may have half of them."""
     inbox_bytes: Bytes = 4 * 1024 * 1024
-    """Output buffered for a client that reads slowly; beyond it the request is cancelled."""
+    """Output buffered for a client that reads slowly. Beyond it the engine waits if it makes sound; other requests are cancelled."""
     response_store_entries: Count = 1000
     """Responses (``/v1/responses``) that are kept in memory; the oldest are dropped first."""
     response_store_bytes: Bytes = 64 * 1024 * 1024

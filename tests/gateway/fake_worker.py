@@ -60,6 +60,12 @@ class FakeWorker:
         deadline = time.monotonic() + DEADLINE
         while topic not in self.topics:
             assert self.socket.poll(int(1000 * max(0, deadline - time.monotonic()))), "the gateway did not subscribe"
-            waiting = self.socket.recv()
-            (self.topics.add if waiting[0] == 1 else self.topics.discard)(waiting[1:])
+            self.read_topics()
         self.socket.send(topic + self.name.encode() + b"." + events.pack_batch(batch))
+
+    def read_topics(self) -> set[bytes]:
+        """Return the topics to which gateways are subscribed now."""
+        while self.socket.poll(0):
+            change = self.socket.recv()
+            (self.topics.add if change[0] == 1 else self.topics.discard)(change[1:])
+        return self.topics

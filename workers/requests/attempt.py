@@ -93,6 +93,8 @@ class Attempt:
         self.abandoned = False
         """Whether the supervisor was told that the engine still works on it although no client waits."""
         self.exchange: EngineExchange | None = None
+        self.held = False
+        """Whether its engine must wait, because its client does not keep up."""
         self.answer = EngineAnswer(run, backend, clock)
         self._backend, self._owner = backend, owner
         self._reported_at = 0.0
@@ -130,6 +132,12 @@ class Attempt:
             return False
         self._reported_at = now
         return True
+
+    def hold(self, on: bool) -> None:
+        """Read no more of the engine's answer, or go on. The engine stops when its connection is full."""
+        self.held = on and self.phase is AttemptPhase.RUNNING
+        if self.exchange is not None and self.held == on:
+            self.exchange.hold(on)
 
     # What the connection reports; see :class:`~workers.engine.connections.exchange.ResponseHandler`.
 

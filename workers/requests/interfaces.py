@@ -21,7 +21,7 @@ class RequestBus(Protocol):
     """Sends messages in their order, without blocking."""
 
     on_subscription: Callable[[bool, bytes], None]
-    """Called when a gateway subscribes to its events (True) or leaves, with its topic."""
+    """Called when a gateway subscribes to a topic (True) or leaves it: that of its events, or of an attempt to hold."""
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message to the supervisor, if there is one."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
-from protocol.ids import RequestKey
+from protocol.ids import RequestKey, held_attempt
 from protocol.messages.peers import SamplingDefaults, SetRequestRules
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.sampling import SamplingValue
@@ -48,6 +48,7 @@ class WorkerRequests:
         self.line_attribution = LineAttribution(attempts, loop.now, loop.call_last)
         self._lifecycle = AttemptLifecycle(loop, bus, context, settings, attempts, self.line_attribution, on_empty)
         self._progress = ProgressReports(attempts, bus.send, loop.now)
+        self._session: RequestEngine | None = None
         self._backend: Backend | None = None
         self._sampling: Mapping[str, SamplingValue] = {}
         self._rules = RequestRules()
@@ -73,8 +74,8 @@ class WorkerRequests:
         return self._lifecycle.last_use
 
     def busy(self) -> bool:
-        """Return whether the engine has work."""
-        return any(attempt.phase is not AttemptPhase.WAITING for attempt in self._attempts.values())
+        """Return whether the engine has work, and need not wait for its client."""
+        return any(each.phase is not AttemptPhase.WAITING and not each.held for each in self._attempts.values())
 
     def report_progress(self, progress: EngineProgress) -> None:
         """Report the engine's progress with the only request that it works on."""
@@ -86,7 +87,7 @@ class WorkerRequests:
 
     def open(self, session: RequestEngine, log: logs.Logger) -> None:
         """Take requests: an engine is ready."""
-        self._backend, self._log = session.backend, log
+        self._session, self._backend, self._log = session, session.backend, log
         self._backend.sampling, self._backend.rules = self._sampling, self._rules
         self._lifecycle.open(session, log)
 
@@ -150,6 +151,9 @@ class WorkerRequests:
         self._lifecycle.cancel(attempt, code)
 
     def _subscription_changed(self, joined: bool, topic: bytes) -> None:
+        if held := held_attempt(topic):
+            self._hold(held, joined)
+            return
         if joined:
             for key in self._subscriptions.joined(topic):
                 self._lifecycle.start(self._attempts[key])
@@ -159,6 +163,14 @@ class WorkerRequests:
         for key in [key for key in self._attempts if key.gateway == gateway]:
             self.cancel(key, Code.GATEWAY_GONE)
         self._lifecycle.gateway_left(gateway)
+
+    def _hold(self, key: RequestKey, on: bool) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None and self._session is not None:
+            attempt.hold(on)
+            self._session.monitor.wake()
+            if attempt.held:
+                self._log.debug("the engine waits: its client reads slowly", request_id=attempt.run.label)
 
     def _return_overdue(self) -> None:
         # A millisecond less than the timer's time, so that the timer finds the request that it was set for.

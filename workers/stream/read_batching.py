@@ -167,6 +167,11 @@ class ReadBatcher:
         for source in self._streams:
             source.watch(on=True)
 
+    def hold(self, source: BatchedSource, on: bool) -> None:
+        """Read no more of a connection, so that its other side must soon stop to send; or go on."""
+        self.remove(source)
+        source.watch(on=not on)
+
     def remove(self, source: BatchedSource) -> None:
         """Forget a connection whose response has ended, or that was closed. Idempotent."""
         self._patient.discard(source)

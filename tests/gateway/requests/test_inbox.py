@@ -33,6 +33,24 @@ def test_pieces_are_joined_in_order_and_counted() -> None:
     assert inbox.take() == b""
 
 
+def test_the_engine_is_to_wait_while_too_much_waits() -> None:
+    inbox = Inbox(1, LIMIT, hold_over=10)
+    for seq, (data, crowded) in enumerate([(b"x" * 10, False), (b"x", True)]):
+        inbox.put(delta(seq, data))
+        assert inbox.crowded is crowded
+    inbox.take()
+    assert not inbox.crowded
+    inbox.put(delta(2, b"x" * 11))
+    inbox.put(done(3))
+    assert not inbox.crowded, "nothing follows"
+
+
+def test_without_a_lower_limit_the_engine_never_waits() -> None:
+    inbox = Inbox(1, LIMIT)
+    inbox.put(delta(0, b"x" * LIMIT))
+    assert not inbox.crowded
+
+
 def test_the_end_keeps_waiting_pieces() -> None:
     inbox = Inbox(1, LIMIT)
     inbox.put(delta(0))

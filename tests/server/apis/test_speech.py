@@ -27,6 +27,9 @@ PHONEMES = len(" ".join([WORDS["hello"], WORDS["world"] + ".", WORDS["hello"], W
 SECONDS = PHONEMES * SAMPLES_PER_PHONEME / SAMPLE_RATE
 LONG = "Hello. " + "one two " * 200
 """For the slow model, a short piece and then long ones, each of which takes it many seconds."""
+MUCH = "hello " * 300
+"""17 MB of PCM at speed 0.25: more than all buffers on the way keep, and less than what breaks an answer."""
+MUCH_SECONDS = 300 * len(WORDS["hello"] + " ") * SAMPLES_PER_PHONEME / SAMPLE_RATE / 0.25
 ROUTE = "/v1/audio/speech"
 MANY_DEATHS = 10_000
 
@@ -237,6 +240,38 @@ def test_it_is_sent_from_the_first_sentence_on_and_a_hang_up_stops_it_within_a_s
     wait_for(lambda: server.state()["granted"] == 0, "the grant is free")
     assert server.engine_pid(SLOW) == engine.pid, "it was not restarted for that"
     assert engine_client(engine).get("/health").status == 200
+
+
+def start_unread(server: LemonbusServer) -> HttpExchange:
+    """Start an answer of which nothing is read, until its engine waits."""
+    before = len(waits(server))
+    request = start(server, MUCH, response_format="pcm", speed=0.25)
+    wait_for(lambda: len(waits(server)) > before, "the engine waits")
+    return request
+
+
+def waits(server: LemonbusServer) -> list[object]:
+    return [line for line in server.lines if line["event"] == "the engine waits: its client reads slowly"]
+
+
+def test_an_engine_waits_for_a_client_that_does_not_read_and_nothing_is_lost(server: LemonbusServer) -> None:
+    request = start_unread(server)
+    assert server.busy_slots(MODEL) == 1, "it has not made all of it"
+    chat = {"model": "extra.tiny-chat", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+    assert server.client.post("/v1/chat/completions", chat).status == 200, "other models do not wait"
+    while not request.over:
+        request.read(1024 * 1024)
+    assert request.complete
+    assert len(request.body) / 2 / SAMPLE_RATE == pytest.approx(MUCH_SECONDS, rel=0.05)
+
+
+def test_a_hang_up_frees_an_engine_that_waits_for_its_client(server: LemonbusServer) -> None:
+    request = start_unread(server)
+    pid = server.engine_pid(MODEL)
+    request.hang_up()
+    wait_for(lambda: server.state()["granted"] == 0, "the grant is free")
+    assert (server.busy_slots(MODEL), server.engine_pid(MODEL)) == (0, pid)
+    assert ask(server).complete
 
 
 @pytest.mark.parametrize("form", ["pcm", "mp3", "wav"])

@@ -11,7 +11,7 @@ import pytest
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
-from protocol.ids import RequestKey, topic
+from protocol.ids import RequestKey, hold_topic, topic
 from protocol.messages.events import Event, EventKind, failure_of
 from protocol.messages.recovery import MAX_ENDED, WorkerSnapshot
 from protocol.messages.work import AttemptEnded, Run
@@ -35,10 +35,13 @@ class FakePool:
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
+        self.holds: list[bool] = []
 
     def send(self, _request: EngineRequest, attempt: Attempt) -> Any:
         self.attempts.append(attempt)
-        return SimpleNamespace(connection=object(), headers={}, allow_batched_reads=lambda: None)
+        return SimpleNamespace(
+            connection=object(), headers={}, allow_batched_reads=lambda: None, hold=self.holds.append
+        )
 
 
 class Worker:
@@ -115,6 +118,30 @@ def begin_answer(attempt: Attempt) -> None:
 def end_answer(attempt: Attempt) -> None:
     attempt.data(b'data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
     attempt.ended()
+
+
+def test_a_gateway_lets_an_engine_wait_and_then_the_engine_is_not_judged(worker: Worker) -> None:
+    worker.run(1)
+    key = RequestKey("g", 1, 1)
+    assert worker.requests.busy()
+    worker.bus.on_subscription(True, hold_topic(key))
+    assert (worker.pool.holds, worker.requests.busy()) == ([True], False)
+    worker.run(2)
+    assert worker.requests.busy(), "another request is judged"
+    worker.bus.on_subscription(False, hold_topic(key))
+    worker.bus.on_subscription(True, hold_topic(RequestKey("g", 9, 1)))
+    assert (worker.pool.holds, worker.requests.busy()) == ([True, False], True)
+
+
+def test_a_stopping_attempt_does_not_wait(worker: Worker) -> None:
+    """This engine runs a cancelled request to its end, which would never come."""
+    worker.run(1)
+    key = RequestKey("g", 1, 1)
+    worker.bus.on_subscription(True, hold_topic(key))
+    worker.requests.cancel(key, Code.CANCELLED)
+    worker.bus.on_subscription(False, hold_topic(key))
+    worker.bus.on_subscription(True, hold_topic(key))
+    assert (worker.pool.holds, worker.requests.busy()) == ([True, False], True)
 
 
 def test_a_complete_answer_ends_its_attempt(worker: Worker) -> None:

@@ -119,6 +119,20 @@ def test_a_later_stream_joins_the_batch(stream_loop: StreamLoop) -> None:
     stream_loop.send(b"for all")
 
 
+def test_a_held_stream_is_not_read_and_then_misses_no_byte(stream_loop: StreamLoop) -> None:
+    stream_loop.send_until_batched()
+    held = stream_loop.streams.pop(0)
+    before = held.received
+    stream_loop.read_batcher.hold(held, on=True)
+    held.engine.sendall(b"later")
+    for _ in range(2 * WINDOW):  # ticks, and the end of ticking
+        stream_loop.send(b"x")
+    assert held.received == before
+    stream_loop.read_batcher.hold(held, on=False)
+    stream_loop.until(lambda: held.received == before + b"later")
+    held.close()
+
+
 def test_the_end_of_a_batched_stream_is_read(stream_loop: StreamLoop) -> None:
     stream_loop.send_until_batched()
     first = stream_loop.streams.pop(0)

@@ -16,6 +16,8 @@ from workers.engine.connections.exchange import EngineExchange, ResponseHandler
 from workers.stream.read_batching import ReadBatcher
 
 READ_BUFFER_BYTES: Final = 65_536
+KERNEL_BUFFER_BYTES: Final = 256 * 1024
+"""What an engine may send while its connection is not read. The kernel's own limit is tens of megabytes, which is an hour of speech."""
 
 
 class EngineConnectionPool:
@@ -60,7 +62,9 @@ class EngineConnectionPool:
 
     def open_socket(self) -> tuple[EngineSocket, int]:
         """See :class:`~workers.engine.connections.connection.ConnectionOwner`."""
-        return begin_connection(socket.AF_INET, ("127.0.0.1", self.port))
+        opened, error = begin_connection(socket.AF_INET, ("127.0.0.1", self.port))
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER_BYTES)
+        return opened, error
 
     def path_of(self, path: str) -> str:
         """Return the path itself."""

@@ -155,6 +155,11 @@ class EngineExchange:
         if self.connection is not None:
             self.connection.set_low_water(1)
 
+    def hold(self, on: bool) -> None:
+        """Read no more of the response, or go on."""
+        if self.connection is not None:
+            self._read_batcher.hold(self.connection, on)
+
     def cancel(self) -> None:
         """Close the connection; the handler is not called any more."""
         if self.connection is not None:

@@ -133,6 +133,14 @@ class RemoteExchange(EngineExchange):
             self._servers.unreachable(reason)
             self._client.broke(reason)
 
+    def hold(self, on: bool) -> None:
+        """See :meth:`EngineExchange.hold`. A server that is not read is not silent."""
+        super().hold(on)
+        loop, self._last_at = self._servers.loop, self._servers.loop.now()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if on or self._over else loop.call_later(self._servers.timeout, self._check_silence)
+
     def cancel(self) -> None:
         """See :meth:`EngineExchange.cancel`."""
         self.forget()
