@@ -15,20 +15,22 @@ from tests.gateway.raw_http import parsed, read_to_end, request
 
 PATH = "/v1/audio/speech"
 SPEECH = {"model": "tiny", "input": "a", "response_format": "pcm"}
-PIECE = b"0123456789abcdef" * 65_536
-PIECES = 20
-"""20 MiB: more than the gateway and the kernel keep for a client, and less than what breaks the answer."""
+FIRST = b"0123456789abcdef" * 768 * 1024
+"""12 MiB, whose write ends only when the client reads: the kernel takes at most 4 of them."""
+SECOND = b"fedcba9876543210" * 256 * 1024
+"""4 MiB, which wait meanwhile: more than the gateway keeps of sound before the engine is to wait."""
 
 
 @contextmanager
 def unread_answer(harness: GatewayHarness) -> Iterator[tuple[socket.socket, ReceivedRequest]]:
     with harness.connect() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.sendall(request("POST", PATH, SPEECH))
         received = harness.next_request()
         harness.do(lambda: harness.grant(received))
-        batch = [received.event(seq, EventKind.DELTA, PIECE, 1) for seq in range(PIECES)]
-        harness.do(lambda: harness.publish(received, batch))
+        harness.do(lambda: harness.publish(received, [received.event(0, EventKind.DELTA, FIRST, 1)]))
+        assert client.recv(1, socket.MSG_PEEK), "the first piece is being written"
+        harness.do(lambda: harness.publish(received, [received.event(1, EventKind.DELTA, SECOND, 1)]))
+        wait_for(lambda: is_held(harness, received))
         yield client, received
 
 
@@ -40,21 +42,17 @@ def is_held(harness: GatewayHarness, received: ReceivedRequest) -> bool:
 
 def test_the_engine_waits_until_its_client_reads_on(harness: GatewayHarness) -> None:
     with unread_answer(harness) as (client, received):
-        wait_for(lambda: is_held(harness, received))
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024 * 1024)
-        end = [received.done(PIECES)]
-        body = b""
-        while len(body) < PIECES * len(PIECE) // 2:
-            body += client.recv(1024 * 1024)
+        pieces = []
+        while sum(map(len, pieces)) < len(FIRST):
+            pieces.append(client.recv(1024 * 1024))
         wait_for(lambda: not is_held(harness, received))
-        harness.do(lambda: harness.publish(received, end))
-        status, _, sound = parsed(body + read_to_end(client))
-    assert (status, sound == PIECES * PIECE) == (200, True)
+        harness.do(lambda: harness.publish(received, [received.done(2)]))
+        status, _, sound = parsed(b"".join([*pieces, read_to_end(client)]))
+    assert (status, sound == FIRST + SECOND) == (200, True)
 
 
 def test_a_hang_up_ends_the_wait_and_the_request(harness: GatewayHarness) -> None:
     with unread_answer(harness) as (client, received):
-        wait_for(lambda: is_held(harness, received))
         client.close()
         assert harness.cancel_of(received).reason == "cancelled"
         wait_for(lambda: not is_held(harness, received))
