@@ -155,9 +155,8 @@ class RequestExchange:
 
     def take(self) -> bytes:
         """Return what waits, as :meth:`Inbox.take`; an engine that waits for this goes on."""
-        piece = self.inbox.take()
         self._hold(False)
-        return piece
+        return self.inbox.take()
 
     @property
     def label(self) -> str:
