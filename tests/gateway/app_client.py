@@ -16,6 +16,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
 from protocol.messages import work
 from protocol.messages.calls import AbandonCall, CallResult, Progress
 from protocol.messages.events import Event, EventKind, Outcome
@@ -93,6 +94,9 @@ class FakeGatewayBus:
 
     def disconnect_control(self) -> None:
         """Nothing waits."""
+
+    def hold(self, attempt: RequestKey, on: bool) -> None:
+        """Nothing is held."""
 
     def connection_is_broken(self) -> bool:
         return self.broken
