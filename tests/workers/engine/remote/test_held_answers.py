@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.workers.engine.remote.test_servers import OK, REQUEST, TIMEOUT, Client, OtherServers
+from tests.workers.engine.remote.other_servers import OK, REQUEST, TIMEOUT, Client, OtherServers
 
 
 @pytest.fixture
