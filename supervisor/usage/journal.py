@@ -77,7 +77,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 Record = EndCounted | EndTakenBack | LossCounted | RequestsCounted | BatchBegun | BatchWritten | KeyLevels | Checkpoint
 
-_RECORDS: Final = msgspec.msgpack.Decoder(Record)
+RECORDS: Final = msgspec.msgpack.Decoder(Record)
 
 
 class CountsJournal:
@@ -85,7 +85,7 @@ class CountsJournal:
 
     def __init__(self, descriptor: int, hold: Callable[[int], None]) -> None:
         """``descriptor``: of an earlier supervisor's journal; -1 for a new one. ``hold`` gets the descriptor of each new one."""
-        self._file: MemfdJournal[Record] | None = MemfdJournal("counts", _RECORDS, descriptor)
+        self._file: MemfdJournal[Record] | None = MemfdJournal("counts", RECORDS, descriptor)
         self._hold = hold
         self._is_held = descriptor >= 0
         self._checkpoint = b""
