@@ -14,7 +14,8 @@ from protocol.runtime import logs
 from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.view import ModelView, SchedulerView
+from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view_values import ModelView
 from workers.backends.registry import DESCRIPTORS
 
 log = logs.get_logger()

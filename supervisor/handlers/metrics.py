@@ -21,7 +21,8 @@ from supervisor.processes.placement import ProcessFigures
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.server_counters import ServerCounters
-from supervisor.scheduler.view import ModelView, SchedulerView
+from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view_values import ModelView
 from supervisor.usage.accounting import Accounting
 
 

@@ -13,7 +13,8 @@ from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.registry import ModelRegistry
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.view import ModelView, SchedulerView
+from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view_values import ModelView
 from workers.backends.registry import DESCRIPTORS, backend_class
 
 AnyRequest = SubmitRequest | ReserveRequest

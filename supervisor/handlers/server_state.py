@@ -47,7 +47,8 @@ from supervisor.runtime.retained_log import RetainedLog
 from supervisor.runtime.server_counters import ServerCounters
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduler import Scheduler
-from supervisor.scheduler.view import ModelView, SchedulerView
+from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view_values import ModelView
 
 
 class AbandonedCalls:

@@ -26,6 +26,7 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.machine import hardware, pci
+from supervisor.machine.device_measurements import DeviceMeasurements
 from supervisor.machine.device_readings import DeviceReadings
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.machine.host_memory import host_capacity
@@ -45,7 +46,6 @@ from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
 from supervisor.runtime.decisions import Decisions
-from supervisor.runtime.device_measurements import DeviceMeasurements
 from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.internal_calls import InternalCalls

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
+
+from msgspec import structs
 
 from protocol.config.settings import Settings
 from protocol.messages.models import ModelEntry
@@ -14,6 +16,7 @@ from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.compatibility import MachineCapacity
 from supervisor.models.files import ModelFiles
+from supervisor.models.names import NameIndex
 from supervisor.models.options import load_options
 from supervisor.models.options.model_specs import choose_backend
 from workers.backends.registry import DESCRIPTORS
@@ -40,30 +43,33 @@ class ModelEntries:
         self.found: dict[str, ModelFiles] = {}
         """The files of downloaded models when they were listed last."""
 
-    def all_listed(self, entries: Collection[CatalogueEntry], machine: MachineCapacity) -> list[ModelEntry]:
+    def all_listed(self, names: NameIndex, machine: MachineCapacity) -> list[ModelEntry]:
         """Return the models as the APIs show them.
 
         For tens of thousands, this takes milliseconds, except the first time.
         """
-        cached = files.cached_repositories()
+        entries, given, cached = names.entries(), names.given(), files.cached_repositories()
         if len(self._absent) > 2 * len(entries):
             self._absent.clear()  # most of them were deleted
         if len(self.found) > 2 * len(entries):
             self.found.clear()
-        return [self._remembered(entry, machine, cached) for entry in entries]
+        return [_named(self._remembered(entry, machine, cached), given) for entry in entries]
 
     def _remembered(self, entry: CatalogueEntry, machine: MachineCapacity, cached: Collection[str]) -> ModelEntry:
         known = self._absent.get(entry.name)
         if known and known.entry is entry and known.machine is machine and known.folders.isdisjoint(cached):
             return known.listed
-        listed = self.listed(entry, machine)
+        listed = self._listed(entry, machine)
         folders = files.hub_folders(entry)
         if not listed.downloaded and folders:
             self._absent[entry.name] = _Absent(entry, machine, folders, listed)
         return listed
 
-    def listed(self, entry: CatalogueEntry, machine: MachineCapacity) -> ModelEntry:
+    def listed(self, entry: CatalogueEntry, names: NameIndex, machine: MachineCapacity) -> ModelEntry:
         """Return a model as the APIs show it."""
+        return _named(self._listed(entry, machine), names.given())
+
+    def _listed(self, entry: CatalogueEntry, machine: MachineCapacity) -> ModelEntry:
         found = files.locate(entry, self._settings.cache_dir)
         if found is not None:
             self.found[entry.name] = found
@@ -101,6 +107,11 @@ def _origin(entry: CatalogueEntry) -> ModelOrigin:
     if not entry.configured:
         return ModelOrigin.FILES
     return ModelOrigin.SERVER if DESCRIPTORS[entry.recipe].elsewhere else ModelOrigin.PROGRAM
+
+
+def _named(listed: ModelEntry, given: Mapping[str, list[str]]) -> ModelEntry:
+    """Return a listed model with the names that users have given it."""
+    return structs.replace(listed, given_names=given[listed.id]) if listed.id in given else listed
 
 
 def _dtype(entry: CatalogueEntry, found: ModelFiles | None) -> str:

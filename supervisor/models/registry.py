@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.models import ModelEntry
@@ -247,17 +245,12 @@ class ModelRegistry:
     def entries(self, show_all: bool) -> list[ModelEntry]:
         """Return the downloaded models, or with ``show_all`` all models, in the order of the catalogues."""
         self._refresh()
-        given = self._names.given()
-        listed = [
-            structs.replace(entry, given_names=given[entry.id]) if entry.id in given else entry
-            for entry in self._entries.all_listed(self._names.entries(), self.machine)
-        ]
+        listed = self._entries.all_listed(self._names, self.machine)
         return listed if show_all else [entry for entry in listed if entry.downloaded]
 
     def entry(self, model: str | CatalogueEntry) -> ModelEntry:
         """Return one model as the APIs show it; raises ``model_not_found``."""
-        listed = self._entries.listed(self._entry(model), self.machine)
-        return structs.replace(listed, given_names=self._names.given().get(listed.id, []))
+        return self._entries.listed(self._entry(model), self._names, self.machine)
 
     def listed_files(self, name: str) -> ModelFiles | None:
         """Return the files of a model when it was listed last, None if they were not there."""

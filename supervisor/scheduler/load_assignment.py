@@ -30,7 +30,8 @@ from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.memory.fitting import ModelMemory
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED
 

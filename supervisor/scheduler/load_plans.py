@@ -26,7 +26,8 @@ from supervisor.scheduler.eviction import (
 )
 from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.scheduled_model import NEVER, PendingPlan, ScheduledModel, ScheduledWorker, satisfies
+from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, satisfies
+from supervisor.scheduler.scheduled_worker import PendingPlan, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 

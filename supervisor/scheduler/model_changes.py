@@ -16,13 +16,8 @@ from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.scheduled_model import (
-    NEVER,
-    RefusedReload,
-    ScheduledModel,
-    ScheduledWorker,
-    needs_new_engine,
-)
+from supervisor.scheduler.scheduled_model import NEVER, RefusedReload, ScheduledModel, needs_new_engine
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 # ---- demand ------------------------------------------------------------------------------------------------------

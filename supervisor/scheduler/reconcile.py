@@ -25,7 +25,8 @@ from supervisor.scheduler.load_assignment import (
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import announce_queued, grant_queued
-from supervisor.scheduler.scheduled_model import NEVER, Eviction, ScheduledModel
+from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
+from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED, stop_reason
 

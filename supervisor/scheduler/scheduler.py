@@ -38,7 +38,8 @@ from supervisor.scheduler.policy import PolicySource
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.recovery_events import RunningWorker, World
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.view import AttemptView, SchedulerView
+from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view_values import AttemptView
 
 
 class Scheduler:

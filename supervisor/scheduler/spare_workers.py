@@ -16,7 +16,8 @@ from protocol.failures import Code, Failure
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import LogDecision, SpawnWorker
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 MAX_SPAWN_FAILURES: Final = 3

@@ -18,7 +18,8 @@ from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMess
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.memory.known_memory import KnownMemory
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
-from supervisor.scheduler.scheduled_model import NEVER, Eviction, PendingPlan, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
+from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""

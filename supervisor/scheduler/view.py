@@ -3,109 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from msgspec import structs
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
-from protocol.messages.events import Outcome
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
-from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
-from protocol.models.memory import MemoryEstimate
-from protocol.models.recipes import ModelSpec, OptionValue
-from protocol.times import NEVER_UNLOADED
-from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, loads_in_progress
+from protocol.models.recipes import OptionValue
+from supervisor.scheduler import loads_in_progress
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.memory import memory_events
-from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.queue.work_items import SlotGrant, key_of
-from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.queue.work_items import key_of
+from supervisor.scheduler.scheduled_model import NEVER
 from supervisor.scheduler.state import SchedulerState
-
-
-class ModelView(NamedTuple):
-    """A model that is used or requested, at the moment of the question. Times in seconds of the loop's clock."""
-
-    name: str
-    type: str
-    state: ModelState
-    spec: ModelSpec | None = None
-    """What it is or will be loaded with; None while its files are not on this machine."""
-    worker: str = ""
-    """Its worker; empty if it has none."""
-    facts: EngineReady | None = None
-    """What its engine reported when it was ready, even if it is lost since."""
-    serves: bool = False
-    """Whether its engine answers."""
-    counts_as_loaded: bool = False
-    """Whether it counts towards the number of models that may be loaded."""
-    keep_loaded: bool = False
-    """Whether it was loaded and is to stay so: after a death it is loaded again without a request."""
-    unloadable: bool = False
-    """Whether there is anything that an unload could end: a worker, or a present or future load."""
-    awaits_reload: bool = False
-    """Whether it is to be loaded with other options as soon as its running requests have ended."""
-    refused_spec: ModelSpec | None = None
-    """Options that its engine did not start with, while it ran with others."""
-    running: int = 0
-    """Attempts that its engine works on, including reads."""
-    queued: int = 0
-    """Requests that wait for it."""
-    slots: int = 0
-    """Slots that requests may hold at once; 0 while there is no engine."""
-    busy: int = 0
-    """Slots in use."""
-    memory: int = 0
-    """Measured resident bytes of its last load; 0 if unknown."""
-    last_use: float | None = None
-    """When a request of it ended last; None if it was never used."""
-    pinned: bool = False
-    """Whether it is never evicted for another model."""
-    ttl: float = NEVER_UNLOADED
-    """Idle seconds after which it is unloaded; infinite if it never is."""
-    expires_at: float | None = None
-    """When it is unloaded if nothing uses it until then; None if it never is, or something uses it now."""
-
-    @property
-    def target(self) -> ModelTarget:
-        """The model as it is or will be loaded."""
-        return ModelTarget(self.name, self.type, self.spec)
-
-
-class WorkerView(NamedTuple):
-    """A worker process, at the moment of the question."""
-
-    worker: str
-    model: str
-    """The name of its model; empty if it has none."""
-    spec: ModelSpec | None
-    """What its model is or will be loaded with, or the model that it checks for a dry run."""
-    is_stopping: bool
-    """Whether it was told to leave."""
-
-
-class EngineView(NamedTuple):
-    """An engine that answers, and the memory that was estimated for it."""
-
-    worker: str
-    facts: EngineReady
-    spec: ModelSpec
-    estimate: MemoryEstimate
-    context: int
-    """The context that was chosen for it; 0 if none was to be chosen."""
-
-
-class AttemptView(NamedTuple):
-    """An attempt that holds a grant, or held one until its end."""
-
-    model: str
-    caller: Caller | None
-    earlier: Outcome | None
-    """See :class:`~protocol.messages.work.SubmitRequest`."""
+from supervisor.scheduler.view_values import (
+    EngineView,
+    ModelView,
+    WorkerView,
+    model_view,
+    worker_view,
+)
 
 
 class SchedulerView:
@@ -172,12 +92,12 @@ class SchedulerView:
 
     def models(self) -> list[ModelView]:
         """Return all models that are used or requested."""
-        return [_model(model) for model in self._state.models.values()]
+        return [model_view(model) for model in self._state.models.values()]
 
     def model(self, name: str) -> ModelView | None:
         """Return a model by its registered name, None if it is neither used nor requested."""
         model = self._state.models.get(name)
-        return _model(model) if model is not None else None
+        return model_view(model) if model is not None else None
 
     def serving(self, name: str) -> ModelTarget | None:
         """Return a model as it is loaded, None if no engine of it answers. Quick: each request asks this."""
@@ -237,12 +157,12 @@ class SchedulerView:
 
     def workers(self) -> list[WorkerView]:
         """Return all worker processes."""
-        return [_worker(worker) for worker in self._state.workers.values()]
+        return [worker_view(worker) for worker in self._state.workers.values()]
 
     def worker(self, name: str) -> WorkerView | None:
         """Return a worker process, None if there is none with this name."""
         worker = self._state.workers.get(name)
-        return _worker(worker) if worker is not None else None
+        return worker_view(worker) if worker is not None else None
 
     def estimated_engines(self) -> list[EngineView]:
         """Return the engines that answer, except those that an earlier supervisor has started: only that one knew their estimates."""
@@ -294,48 +214,6 @@ class SchedulerView:
             for model in self._state.models.values()
             if model.worker and any(_is_of_key(grant.caller, key) for grant in model.grants.values())
         ]
-
-
-def view_of(model: ScheduledModel, grant: SlotGrant) -> AttemptView:
-    """Return what others may know of a granted attempt."""
-    return AttemptView(model.name, grant.caller, grant.earlier)
-
-
-def _model(model: ScheduledModel) -> ModelView:
-    worker = model.worker
-    return ModelView(
-        model.name,
-        model.type,
-        model.state,
-        spec=model.spec,
-        worker=worker.id if worker is not None else "",
-        facts=worker.facts if worker is not None else None,
-        serves=worker is not None and worker.serves,
-        counts_as_loaded=model.loaded,
-        keep_loaded=model.keep_loaded,
-        unloadable=model.unloadable,
-        awaits_reload=model.pending_spec is not None,
-        refused_spec=model.refused_reload.spec if model.refused_reload is not None else None,
-        running=len(model.grants),
-        queued=len(model.queue),
-        slots=model.slots,
-        busy=model.busy,
-        memory=model.memory,
-        last_use=None if model.last_use == NEVER else model.last_use,
-        pinned=model.pinned,
-        ttl=idle_ttl.ttl_of(model),
-        expires_at=idle_ttl.expires_at(model),
-    )
-
-
-def _worker(worker: ScheduledWorker) -> WorkerView:
-    model = worker.model
-    return WorkerView(
-        worker.id,
-        model.name if model is not None else "",
-        model.spec if model is not None else worker.plan.spec if worker.plan is not None else None,
-        worker.state is WorkerState.LEAVING,
-    )
 
 
 def _is_of_key(caller: Caller | None, key: str) -> TypeGuard[Caller]:

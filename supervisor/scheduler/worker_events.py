@@ -18,7 +18,7 @@ from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.view import AttemptView, view_of
+from supervisor.scheduler.view_values import AttemptView, attempt_view
 
 EVICTED: Final = "it is evicted for another model"
 """A reason for an engine's end, for the log."""
@@ -183,7 +183,7 @@ def attempt_ended(
         elif code == Code.RETURNED:
             model.expect_return(key, grant.order)
             _refuse_returned(state, key, model.name)
-        return view_of(model, grant)
+        return attempt_view(model, grant)
     if code == Code.RETURNED:
         # A read has no grant, but its gateway waits anyway.
         _refuse_returned(state, key, "")

@@ -42,7 +42,8 @@ from supervisor.models.names import LATEST, NameIndex
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
-from supervisor.scheduler.view import ModelView, SchedulerView
+from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view_values import ModelView
 from workers.backends.registry import DESCRIPTORS
 
 MAX_DESCRIBED: Final = 1000

@@ -13,7 +13,8 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.memory.fitting import AvailableMemory
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.scheduled_model import Eviction, ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_worker import Eviction, ScheduledWorker
 from supervisor.scheduler.state import EndedEviction, SchedulerState
 
 

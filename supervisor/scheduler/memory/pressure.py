@@ -12,7 +12,8 @@ from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.eviction import EvictionReason
 from supervisor.scheduler.memory.memory_events import eviction_fields
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.scheduled_model import Eviction, ScheduledModel
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.state import SchedulerState
 
 

@@ -12,7 +12,8 @@ from protocol.messages.work import GrantedAttempt, QueueStatus, Run
 from supervisor.scheduler.crash_record import origin_of
 from supervisor.scheduler.effects import LogDecision, NotifyGrant, SendMessage
 from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant, key_of
-from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 ANNOUNCED_AFTER_S: Final = 0.05

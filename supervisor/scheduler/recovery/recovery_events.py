@@ -24,7 +24,8 @@ from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.queue.work_items import SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
-from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 ENGINE_LOST: Final = "its engine died while no supervisor ran"

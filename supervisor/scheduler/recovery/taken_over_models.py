@@ -12,7 +12,8 @@ from protocol.messages.peers import EngineReady
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.model_states import ModelEvent
-from supervisor.scheduler.scheduled_model import ScheduledModel, ScheduledWorker
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 _TO_LOADING: Final = (

@@ -8,7 +8,7 @@ from protocol.messages.peers import EngineReady
 from protocol.models.recipes import ModelSpec
 from supervisor.handlers.context_size import with_context
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.view import ModelView
+from supervisor.scheduler.view_values import ModelView
 
 TRAINED = 32_768
 

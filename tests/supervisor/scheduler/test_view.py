@@ -7,7 +7,7 @@ import pytest
 from protocol.failures import Code, Failure
 from protocol.messages.health import QueueShare
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.view import ModelView
+from supervisor.scheduler.view_values import ModelView
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 

@@ -8,7 +8,7 @@ from msgspec import structs
 from protocol.messages.peers import EngineReady
 from supervisor.scheduler.effects import KillAfter
 from supervisor.scheduler.inputs import SchedulerLimits
-from supervisor.scheduler.scheduled_model import ScheduledWorker
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 READY = EngineReady(4, 4096, 1, "", 1.0)

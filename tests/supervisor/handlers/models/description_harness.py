@@ -20,7 +20,7 @@ from supervisor.handlers.models.file_headers import FileHeaders
 from supervisor.handlers.models.model_details import ModelDescriptions
 from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.internal_errors import InternalErrors
-from supervisor.scheduler.view import ModelView
+from supervisor.scheduler.view_values import ModelView
 
 LLAMA = FileFacts("gguf", "llama", 1000, 2048, 16, template="t", metadata={"a": 1})
 

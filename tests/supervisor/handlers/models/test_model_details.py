@@ -11,7 +11,7 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.peers import EngineReady
 from supervisor.handlers.models.model_details import gpu_layers
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.view import ModelView
+from supervisor.scheduler.view_values import ModelView
 from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness
 
 

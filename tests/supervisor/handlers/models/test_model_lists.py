@@ -13,7 +13,7 @@ from protocol.messages.peers import EngineReady
 from supervisor.handlers.models.model_lists import HEADER_WAIT_S
 from supervisor.models.registry import ModelRegistry
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.view import ModelView
+from supervisor.scheduler.view_values import ModelView
 from tests.supervisor.handlers.models.description_harness import LLAMA, DescriptionHarness, fire
 from tests.support.models.tiny_models import tiny_models
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from protocol.messages.peers import EngineReady
 from protocol.models.memory import HOST
 from supervisor.models.measured_memory import LEAST_CHANGE, MeasuredMemory
-from supervisor.scheduler.view import EngineView, SchedulerView
+from supervisor.scheduler.view import SchedulerView
+from supervisor.scheduler.view_values import EngineView
 
 
 class _Measured:

@@ -12,9 +12,9 @@ import pytest
 from protocol.messages.devices import DevicesRead, ReadDevices
 from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from supervisor.machine.device_measurements import DeviceMeasurements
 from supervisor.machine.device_readings import DeviceReadings
 from supervisor.models.measured_memory import FILE, MeasuredMemory
-from supervisor.runtime.device_measurements import DeviceMeasurements
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation
 from tests.support.fakes.nvml import MIB, FakeNvml, h100, install
