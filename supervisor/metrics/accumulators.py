@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from protocol.messages.metrics import OTHER
@@ -58,6 +58,14 @@ class RecentValues:
         """Whether a value must stay."""
         self._known: dict[str, None] = {}
         """Seen last, last."""
+
+    def shown(self, values: Iterable[str]) -> set[str]:
+        """Return which of these values are kept apart, and others as long as there is room. None of them takes a place."""
+        known: list[str] = []
+        others: list[str] = []
+        for value in dict.fromkeys(values):
+            (known if value in self._known else others).append(value)
+        return {*known, *others[: max(0, self._limit - len(self._known))]}
 
     def bounded(self, value: str) -> str:
         """Return the value, or ``other``."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from protocol.messages.health import LoadInProgress
 from supervisor.metrics.accumulators import Counter, Histogram, Labels
-from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
+from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import MachineSnapshot, ModelSnapshot, ServerSnapshot
 from supervisor.metrics.text_format import Family
 
@@ -74,9 +74,8 @@ def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
 
 
 def _key_limits(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Family:
-    left: dict[Labels, float] = {
-        (key, limit): remaining for key, limit, remaining in now.key_limits if metrics.has_key_series(key)
-    }
+    shown = metrics.shown_keys(each.key for each in now.key_limits)
+    left: dict[Labels, float] = {(key, limit): remaining for key, limit, remaining in now.key_limits if key in shown}
     name, about = f"{prefix}key_limit_remaining", "What is left of a limit of an API key"
     return Family(name, "gauge", about, ("key", "limit"), left)
 
@@ -114,16 +113,16 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
 
 def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> Iterator[Family]:
     yield from _load_families(prefix, now.loads[:MAX_LOADS])
-    failures, pauses = {}, {}
-    for each in now.failed:
-        if metrics.has_series(each.model):
-            failures[each.model], pauses[each.model] = each.failures, each.retry_in
+    shown = metrics.shown_models(each.model for each in now.failed)
+    failures = {each.model: each.failures for each in now.failed if each.model in shown}
+    pauses = {each.model: each.retry_in for each in now.failed if each.model in shown}
     yield _value(f"{prefix}models_failed", "Models whose last load failed, or whose engine died", len(now.failed))
     backing_off = sum(each.retry_in > 0 for each in now.failed)
     yield _value(f"{prefix}models_backing_off", "Models that are not started again for now", backing_off)
     yield _gauge(f"{prefix}model_failures", "Failures in a row of a model that has failed", "model", failures)
     yield _gauge(f"{prefix}model_retry_seconds", "Seconds until such a model may be started again", "model", pauses)
-    expiries = dict(list(now.key_expiries.items())[:MAX_KEYS])
+    keys = metrics.shown_keys(now.key_expiries)
+    expiries = {key: expiry for key, expiry in now.key_expiries.items() if key in keys}
     yield _gauge(f"{prefix}key_expiry_timestamp_seconds", "When an API key expires, in Unix time", "key", expiries)
 
 

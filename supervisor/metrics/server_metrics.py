@@ -2,13 +2,14 @@
 
 Each method is called once for what its name says, as soon as the scheduler or a handler knows it. A model's name is a
 label value, so one :class:`RecentValues` handles it for all metrics: a model has its own series in all of them or in
-none.
+none. The same holds for the name of an API key.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from protocol.failures import Code
@@ -25,6 +26,7 @@ MAX_ENDPOINTS: Final = 128
 """Values of the label ``endpoint``; the route table has fewer."""
 MAX_DIALECTS: Final = 16
 MAX_KEYS: Final = 256
+"""API keys with series of their own: those that were used last."""
 INFERENCE_ENDPOINTS: Final = {
     "chat/completions": "chat",
     "completions": "generate",
@@ -47,10 +49,10 @@ class ServerMetrics:
 
     def __init__(self, most_models: int = 100) -> None:
         """Start at zero. ``most_models`` have series of their own: the loaded ones, and those that were used last."""
-        self._models = RecentValues(most_models, self._drop_model)
+        self._models = RecentValues(most_models, partial(self._drop, "model"))
         self._endpoints = LabelValues(MAX_ENDPOINTS)
         self._dialects = LabelValues(MAX_DIALECTS)
-        self._keys = LabelValues(MAX_KEYS)
+        self._keys = RecentValues(MAX_KEYS, partial(self._drop, "key"))
         self.http_requests = Counter("endpoint", "dialect", "code")
         self.http_durations = Histogram(DURATION_BUCKETS, "endpoint")
         self.errors = Counter("endpoint", "dialect", "code")
@@ -90,7 +92,7 @@ class ServerMetrics:
             for model in each.seen("model")
         }
         for model in shown.difference(self._models.state(), [OTHER]):  # fewer models have series of their own now
-            self._drop_model(model)
+            self._drop("model", model)
 
     def keep_series_while(self, is_loaded: Callable[[str], bool]) -> None:
         """Tell which models are loaded. The scheduler knows, but is given these metrics when it is made."""
@@ -117,9 +119,9 @@ class ServerMetrics:
         """Note an inference request that came with an API key, by the key's name."""
         self.key_requests.add((self._keys.bounded(key),))
 
-    def has_key_series(self, key: str) -> bool:
-        """Return whether an API key has series of its own, by its name."""
-        return self._keys.bounded(key) == key
+    def shown_keys(self, keys: Iterable[str]) -> set[str]:
+        """Return which API keys, by their names, are shown: those with series of their own, and others as long as there is room."""
+        return self._keys.shown(keys)
 
     def attempt_granted(self, model: str, waited: float) -> None:
         """Note that a request got its slot after ``waited`` seconds."""
@@ -199,10 +201,14 @@ class ServerMetrics:
         """Return whether a model that is used or wanted now has series of its own."""
         return self._models.bounded(model) != OTHER
 
-    def _drop_model(self, model: str) -> None:
+    def shown_models(self, models: Iterable[str]) -> set[str]:
+        """Return the same of models that need not be in use."""
+        return self._models.shown(models)
+
+    def _drop(self, label: str, value: str) -> None:
         for each in vars(self).values():
             if isinstance(each, Counter | Histogram):
-                each.drop("model", model)
+                each.drop(label, value)
 
     def average_speeds(self) -> dict[str, float]:
         """Return each model's tokens per second of generation, over all its finished generations."""

@@ -77,6 +77,17 @@ def test_values_in_use_keep_their_places() -> None:
     assert dropped == ["b", "a"]
 
 
+def test_what_is_only_shown_takes_no_place() -> None:
+    dropped: list[str] = []
+    values = RecentValues(3, dropped.append)
+    values.bounded("a")
+    values.bounded("b")
+    assert values.shown(["x", "a", "y", "x"]) == {"a", "x"}
+    values.bounded("c")
+    assert values.shown(["x", "a"]) == {"a"}
+    assert (values.state(), dropped) == (["a", "b", "c"], [])
+
+
 def test_dropped_combinations_still_count_in_the_total() -> None:
     counter, histogram = Counter("model", "result"), Histogram(BOUNDS, "model")
     for model in ("a", "b"):

@@ -17,8 +17,8 @@ from protocol.messages.peers import LoadStage
 from protocol.models.memory import Capacity
 from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
-from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
+from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, RemainingLimit, ServerSnapshot
 from tests.support.metric_rules import broken_rules, promtool_problems
 
 DOCUMENTED = {
@@ -196,6 +196,30 @@ def test_the_machine_is_shown() -> None:
         'lemonbus_disk_size_bytes{directory="cache"} 9.0',
         'lemonbus_disk_size_bytes{directory="state"} 9.0',
     ]
+
+
+def test_what_has_failed_or_is_only_configured_takes_the_series_of_nothing_that_was_used() -> None:
+    metrics = ServerMetrics(most_models=2)
+    for name in ("used", "also-used"):
+        metrics.load_failed(name)
+    for number in range(MAX_KEYS):
+        metrics.request_submitted(f"key-{number}")
+    failure = Failure(Code.LOAD_FAILED, "No")
+    failed = [FailedModel(name, failure, 1, 0.0) for name in ("x", "used", "y", "z")]
+    limits = [RemainingLimit(name, "concurrent", 1) for name in ("key-0", "unused")]
+    expiries = {"key-1": 1.9e9, "unused": 1.9e9}
+    now = snapshot()._replace(models=[], engines=[], failed=failed, key_limits=limits, key_expiries=expiries)
+    for _ in range(2):
+        lines = render(metrics, now, with_mullama=False).decode().splitlines()
+        shown = {line.partition(" ")[0] for line in lines}
+        assert {line for line in shown if line.startswith("lemonbus_model_failures")} == {
+            'lemonbus_model_failures{model="used"}'
+        }
+        assert {line for line in shown if line.startswith("lemonbus_model_loads_total")} == {
+            f'lemonbus_model_loads_total{{model="{name}",result="failed"}}' for name in ("used", "also-used")
+        }
+        assert len([line for line in shown if line.startswith("lemonbus_key_requests_total")]) == MAX_KEYS
+        assert not [line for line in shown if 'key="unused"' in line]
 
 
 def test_failed_models_and_keys_that_expire_are_shown() -> None:

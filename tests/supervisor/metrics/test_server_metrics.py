@@ -93,7 +93,7 @@ def test_every_label_is_bounded() -> None:
     assert len(metrics.loads.values) == 80
     assert len(metrics.restarts.values) == 40
     assert metrics.retries.values == metrics.refusals.values == {(OTHER,): 3000}
-    assert len(metrics.key_requests.values) == MAX_KEYS + 1
+    assert list(metrics.key_requests.values) == [(f"model-{number}",) for number in range(3000 - MAX_KEYS, 3000)]
     assert len({labels[0] for labels in metrics.http_requests.values}) == MAX_ENDPOINTS + 1
     assert len({labels[1] for labels in metrics.http_requests.values}) == MAX_DIALECTS + 1
     assert metrics.http_requests.total == 3000
