@@ -60,7 +60,7 @@ class RecentValues:
         """Seen last, last."""
 
     def shown(self, values: Iterable[str]) -> set[str]:
-        """Return which of these values are kept apart, and others as long as there is room. None of them takes a place."""
+        """Return which of these values are kept apart, and others within the limit. None of them takes a place."""
         known: list[str] = []
         others: list[str] = []
         for value in dict.fromkeys(values):

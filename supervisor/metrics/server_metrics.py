@@ -120,7 +120,7 @@ class ServerMetrics:
         self.key_requests.add((self._keys.bounded(key),))
 
     def shown_keys(self, keys: Iterable[str]) -> set[str]:
-        """Return which API keys, by their names, are shown: those with series of their own, and others as long as there is room."""
+        """Return which API keys, by their names, are shown: those with series of their own, and others within the limit."""
         return self._keys.shown(keys)
 
     def attempt_granted(self, model: str, waited: float) -> None:
