@@ -45,16 +45,17 @@ def complete(session: RequestSession, env: Environ, request: InferenceRequest) -
         return answer.whole()
 
 
-def stream(session: RequestSession, env: Environ, request: InferenceRequest) -> AnswerStream:
+def stream(session: RequestSession, env: Environ, request: InferenceRequest, *, patient: bool = False) -> AnswerStream:
     """Run the request, and return once the first piece is there, or after ``settings.header_silence`` without one.
 
+    ``patient``: not before the first piece, because the form of the answer has nothing that could be written until then.
     A failure before that raises ``LemonbusError``, so that it gets its own HTTP status. Put the result into
     ``resp.stream`` (wrapped by the API family). The caller must call :meth:`AnswerStream.close` at the end, as the
     server does with ``resp.stream``.
     """
     answer = AnswerStream(session, env, request)
     try:
-        answer.begin()
+        answer.begin(patient=patient)
     except BaseException:
         answer.close()
         raise
@@ -165,9 +166,9 @@ class AnswerStream:
             raise RuntimeError("the generation has not ended")
         return outcome
 
-    def begin(self) -> None:
-        """Wait for the first piece, the end, or ``settings.header_silence`` seconds."""
-        self._first = self._next(self._session.settings.header_silence) or b""
+    def begin(self, *, patient: bool = False) -> None:
+        """Wait for the first piece or the end, and unless ``patient`` for at most ``settings.header_silence`` seconds."""
+        self._first = self._next(None if patient else self._session.settings.header_silence) or b""
         self._wait_for_rate_limits()
 
     def _wait_for_rate_limits(self) -> None:

@@ -94,6 +94,21 @@ def test_an_error_after_the_head_is_told_in_the_body_with_its_status(padding: Ga
     assert document["error"]["request_id"] == headers["x-request-id"]
 
 
+def test_sound_has_no_head_before_its_first_byte_so_a_late_error_is_a_status(padding: GatewayHarness) -> None:
+    connection = padding.connect()
+    with connection:
+        connection.sendall(request("POST", "/v1/audio/speech", {"input": "Hello", "voice": "af_heart"}))
+        received = padding.next_request()
+        padding.do(lambda: padding.grant(received))
+        connection.settimeout(4 * SOON)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.settimeout(20)
+        fail(padding, received)
+        status, _, body = parsed(read_to_end(connection))
+    assert (status, json.loads(body)["error"]["code"]) == (500, "backend_error")
+
+
 def test_an_error_before_the_head_is_a_status(harness: GatewayHarness) -> None:
     connection, received = start_picture(harness)
     with connection:
