@@ -127,7 +127,7 @@ class OpenAiServerBackend(Backend):
         """
         text = line.decode("utf-8", "replace")
         word = _LEVEL.search(text)
-        return _LEVELS[word[1].lower()] if word else "trace" if self._had_request else "debug", text
+        return _LEVELS[word[word.lastindex or 0].lower()] if word else "trace" if self._had_request else "debug", text
 
     @cached_property
     def configured_key(self) -> str:
@@ -264,4 +264,4 @@ class OpenAiServerBackend(Backend):
 
 
 _LEVELS: Final = {"critical": "error", "fatal": "error", "error": "error", "warning": "warning", "warn": "warning"}
-_LEVEL: Final = re.compile(r"\b(CRITICAL|FATAL|ERROR|Error|WARNING|Warning|WARN)\b")
+_LEVEL: Final = re.compile(r"\b(CRITICAL|FATAL|ERROR|Error|WARNING|Warning|WARN)\b|\[(critical|error|warning|warn)\]")
