@@ -20,7 +20,7 @@ RECIPE := setup.cfg setup.py pyproject.toml protocol/__init__.py
 FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 
 # The tests that run with the lowest versions of all dependencies, and with the newest Python: they use every dependency.
-SAMPLE ?= tests/protocol tests/workers tests/gateway tests/jobs tests/server tests/clients
+SAMPLE ?= tests/protocol tests/workers tests/gateway tests/server tests/clients
 LOWEST := build/lowest
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie

@@ -9,14 +9,14 @@ from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, StartPull
 from protocol.messages.recovery import JobSnapshot
 from protocol.wire import envelope
-from tests.jobs.conftest import MODEL, REPOSITORY
-from tests.jobs.download_results import found
-from tests.jobs.impatient_pull import LONGEST_END_S
-from tests.jobs.install_orders import order
-from tests.jobs.job_runner import DEADLINE, JobRunner
 from tests.support.fakes.hub import Hub
 from tests.support.fakes.release_server import ReleaseServer
 from tests.support.waiting import stays, wait_for
+from tests.workers.jobs.conftest import MODEL, REPOSITORY
+from tests.workers.jobs.download_results import found
+from tests.workers.jobs.impatient_pull import LONGEST_END_S
+from tests.workers.jobs.install_orders import order
+from tests.workers.jobs.job_runner import DEADLINE, JobRunner
 
 SOURCE = CheckpointSource(f"{REPOSITORY}:Q4_0")
 
@@ -64,7 +64,7 @@ def test_a_result_without_a_supervisor_is_kept_for_the_next(hub: Hub, pulling: J
 
 def test_a_result_that_is_not_taken_ends_the_job_only_while_there_is_a_supervisor(hub: Hub, runner: JobRunner) -> None:
     hub.hold_after = 2_200_000
-    job = runner.start(module="tests.jobs.impatient_pull")
+    job = runner.start(module="tests.workers.jobs.impatient_pull")
     runner.order("j1", SOURCE)
     wait_for(hub.holding.is_set, "the hub holds the transfer")
     runner.lose_supervisor()

@@ -11,9 +11,9 @@ import pytest
 
 from protocol.messages.backend_installs import PinnedWheel, StartInstall, WheelFile
 from protocol.models import installations
-from tests.jobs.install_orders import find_installed, refused, run
 from tests.support.fakes.release_server import sha256
 from tests.support.fakes.wheels import make_wheel
+from tests.workers.jobs.install_orders import find_installed, refused, run
 from workers.jobs.progress import DownloadProgress
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.install_orders import find_installed, order, refused, run
 from tests.support.fakes.release_server import ReleaseServer, llama_server, tar, zipped
+from tests.workers.jobs.install_orders import find_installed, order, refused, run
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from msgspec import structs
 from protocol.failures import Code
 from protocol.messages.backend_installs import Archive, InstallFailed, StartUninstall
 from protocol.models import installations
-from tests.jobs.install_orders import (
+from tests.support.fakes.release_server import ReleaseServer, llama_server, sha256
+from tests.workers.jobs.install_orders import (
     NAME,
     find_installed,
     leftovers,
@@ -21,7 +22,6 @@ from tests.jobs.install_orders import (
     run,
     write_partial_download,
 )
-from tests.support.fakes.release_server import ReleaseServer, llama_server, sha256
 from workers.jobs.install import run_order
 from workers.jobs.progress import DownloadProgress, ProgressSnapshot
 

@@ -15,14 +15,14 @@ from msgspec import structs
 from protocol.failures import Code
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed
-from tests.jobs.conftest import MEMBER, MODEL, PROJECTOR, REPOSITORY
-from tests.jobs.download_results import found, message, partial
-from tests.jobs.in_process_downloader import InProcessDownloader
-from tests.jobs.job_runner import JobRunner
 from tests.support import processes
 from tests.support.fakes.hub import Hub, gguf
 from tests.support.fakes.wheels import sha256
 from tests.support.waiting import wait_for
+from tests.workers.jobs.conftest import MEMBER, MODEL, PROJECTOR, REPOSITORY
+from tests.workers.jobs.download_results import found, message, partial
+from tests.workers.jobs.in_process_downloader import InProcessDownloader
+from tests.workers.jobs.job_runner import JobRunner
 from workers.jobs import pip
 
 

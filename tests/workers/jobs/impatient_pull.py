@@ -1,4 +1,4 @@
-"""A download job that only waits a moment for the supervisor to accept its result: ``python -m tests.jobs.impatient_pull``."""
+"""A download job that only waits a moment for the supervisor to accept its result: ``python -m tests.workers.jobs.impatient_pull``."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class JobRunner:
         job = self._jobs[name] = subprocess.Popen(
             [*within, sys.executable, "-m", module],
             env={**os.environ, **self._environment, **process_context.environment(), "LEMONBUS_PEER": name},
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             start_new_session=True,
         )
         self.messages[name] = []

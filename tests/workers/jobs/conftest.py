@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.in_process_downloader import InProcessDownloader
-from tests.jobs.install_orders import NAME
-from tests.jobs.job_runner import JobRunner
 from tests.support.fakes.hub import Hub, gguf
 from tests.support.fakes.release_server import ReleaseServer, llama_server
 from tests.support.fakes.wheels import make_wheel
+from tests.workers.jobs.in_process_downloader import InProcessDownloader
+from tests.workers.jobs.install_orders import NAME
+from tests.workers.jobs.job_runner import JobRunner
 
 REPOSITORY = "shop/tiny-GGUF"
 MODEL = gguf(3_000_000)

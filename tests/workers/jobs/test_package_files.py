@@ -13,10 +13,10 @@ import pytest
 from protocol.messages.model_files import CheckpointSource, PackageFiles, Pulled
 from supervisor.models import files
 from supervisor.models.catalogues import catalogue
-from tests.jobs.download_results import found, message
-from tests.jobs.in_process_downloader import InProcessDownloader
 from tests.support.fakes.release_server import ReleaseServer, sha256, tar
 from tests.support.fakes.wheels import make_wheel
+from tests.workers.jobs.download_results import found, message
+from tests.workers.jobs.in_process_downloader import InProcessDownloader
 
 FOLDER = "voice-1.0"
 PARTS = [b"first half, ", b"second half"]

@@ -15,12 +15,12 @@ import pytest
 from protocol.failures import Code
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed
-from tests.jobs.conftest import MODEL, PROJECTOR, REPOSITORY
-from tests.jobs.download_results import found, message, partial
-from tests.jobs.in_process_downloader import InProcessDownloader
-from tests.jobs.job_runner import JobRunner
 from tests.support.fakes.hub import Hub, gguf
 from tests.support.waiting import wait_for
+from tests.workers.jobs.conftest import MODEL, PROJECTOR, REPOSITORY
+from tests.workers.jobs.download_results import found, message, partial
+from tests.workers.jobs.in_process_downloader import InProcessDownloader
+from tests.workers.jobs.job_runner import JobRunner
 
 Q4 = CheckpointSource(f"{REPOSITORY}:Q4_0")
 ONNX = {

@@ -7,8 +7,8 @@ from pathlib import Path
 from protocol.messages.model_files import CheckpointSource, Pulled, PullFailed
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
-from tests.jobs.in_process_downloader import InProcessDownloader
-from tests.jobs.job_runner import JobRunner
+from tests.workers.jobs.in_process_downloader import InProcessDownloader
+from tests.workers.jobs.job_runner import JobRunner
 
 
 def found(runner: JobRunner | InProcessDownloader, *sources: CheckpointSource) -> files.ModelFiles | None:
