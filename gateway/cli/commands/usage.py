@@ -66,7 +66,7 @@ def _print_csv(answer: UsageAnswer) -> None:
 def _cell(text: str) -> str:
     """Return text that no spreadsheet takes for a formula."""
     plain = output.plain(text)
-    return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain
+    return f"'{plain}" if plain.lstrip().startswith(("=", "+", "-", "@")) else plain
 
 
 def _print_table(answer: UsageAnswer) -> None:

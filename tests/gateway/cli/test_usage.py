@@ -59,6 +59,24 @@ def test_a_spreadsheet_gets_a_line_for_each_day_and_no_formula(lemonbus: Ends, s
     assert rows[2][:3] == ["2031-05-02", "", "'=b"]
 
 
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("+1+2", "'+1+2"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ('a, "b"', 'a, "b"'),
+        ("é/ü:1", "é/ü:1"),
+    ],
+)
+def test_a_name_is_one_cell_and_no_formula(lemonbus: Ends, server: FakeServer, name: str, cell: str) -> None:
+    rows = [{"day": "2031-05-01", "key": name, "model": name, **FIGURES}]
+    server.replies["GET", ASKED] = Reply(answer(rows=rows))
+    _, row = csv.reader(io.StringIO(lemonbus("usage", "--csv")[1]))
+    assert row[1:3] == [cell, cell]
+
+
 def test_scripts_get_the_answer_itself(lemonbus: Ends, server: FakeServer) -> None:
     server.replies["GET", ASKED] = Reply(answer())
     assert json.loads(lemonbus("usage", "--json")[1]) == answer(problem="")
