@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.conftest import StartServer
-from tests.faults.supervisors.recoveries import kill_supervisor, recovered_since, recoveries
+from tests.faults.supervisors.recoveries import counters, fallen, kill_supervisor, recovered_since, recoveries
 from tests.support.clients.http_client import RawHttpClient
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.server import LemonbusServer
@@ -62,19 +61,6 @@ def ask(server: LemonbusServer, key: str, tokens: int = 8) -> HttpExchange:
     return RawHttpClient(server.port, {"Authorization": f"Bearer {key}"}).post("/v1/chat/completions", body)
 
 
-def counters(server: LemonbusServer) -> dict[str, float]:
-    """Return every series of every counter and histogram of the server itself."""
-    answer = server.client.get("/metrics", **server.admin_headers)
-    families = text_string_to_metric_families(answer.body.decode())
-    return {
-        f"{sample.name}{sorted(sample.labels.items())}": sample.value
-        for family in families
-        if family.name.startswith("lemonbus_") and family.type in ("counter", "histogram")
-        for sample in family.samples
-        if not sample.name.endswith("_created")
-    }
-
-
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_a_key_that_has_used_its_limit_is_still_refused(server: LemonbusServer, replaced: str) -> None:
     began = time.monotonic()
@@ -107,7 +93,7 @@ def test_no_counter_falls(server: LemonbusServer, replaced: str) -> None:
     for _ in range(2):
         REPLACED[replaced](server)
         after = counters(server)
-        assert {name for name, value in before.items() if after.get(name, -1.0) < value} == set()
+        assert fallen(before, after) == {}
         assert key_tokens(after) == key_tokens(before)
         before = after
 

@@ -1,4 +1,4 @@
-"""SIGKILL of the supervisor at random moments under a mixed load: no client notices.
+"""SIGKILL of the supervisor at random moments under a mixed load: no client notices, and no counter falls.
 
 ``make soak`` kills it, and every other process, for minutes; with ``KILLS=30``, this test kills it that often.
 """
@@ -19,7 +19,7 @@ from tests.conftest import StartServer
 from tests.fake_engines.generation.slow_generation import text_of
 from tests.fake_engines.llama_server import program_by_model
 from tests.faults.repeating_clients import asking
-from tests.faults.supervisors.recoveries import recoveries
+from tests.faults.supervisors.recoveries import counters, fallen, recoveries
 from tests.support import processes
 from tests.support.fakes.hub import Hub, gguf
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT
@@ -35,9 +35,12 @@ LONGEST_PAUSE_S: Final = 1.5
 
 
 def kill_at_random_moments(server: LemonbusServer, seed: int) -> None:
-    """Kill one supervisor after the other, and wait until the last one has taken over."""
+    """Kill one supervisor after the other, and wait until the last one has taken over. No counter falls meanwhile."""
     choose = random.Random(seed)
+    counted: dict[str, float] = {}
     for _ in range(KILLS):
+        former, counted = counted, counters(server)
+        assert fallen(former, counted) == {}
         supervisor = server.supervisor_pid
         pause(choose.uniform(0.0, LONGEST_PAUSE_S))
         processes.kill(supervisor)
@@ -45,6 +48,7 @@ def kill_at_random_moments(server: LemonbusServer, seed: int) -> None:
     wait_for(
         lambda: server.supervisor_pid in {line["pid"] for line in recoveries(server)}, "the last one takes over", 30
     )
+    assert fallen(counted, counters(server)) == {}
 
 
 def is_dead(pid: int) -> bool:
