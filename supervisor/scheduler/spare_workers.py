@@ -44,7 +44,7 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
     """Start and stop workers until there is one for each waiting model, and the wanted spares.
 
     ``candidates``: the models to be loaded. No spare is started while an engine starts, because that needs the
-    processor.
+    processor, nor while memory is nearly used up.
     """
     workers = state.workers.values()
     spares = [worker for worker in workers if worker.state is WorkerState.SPARE]
@@ -55,7 +55,7 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
         return
     starting = sum(worker.state is WorkerState.SPAWNED and now - worker.spawned_at < SLOW_START_S for worker in workers)
     loading = any(worker.state is WorkerState.LOADING for worker in workers)
-    wanted = max(unassigned, 0 if loading else state.limits.spares)
+    wanted = max(unassigned, 0 if loading or state.memory.is_short(now) else state.limits.spares)
     for _ in range(wanted - starting - len(spares)):
         worker_id = state.new_worker()
         state.workers[worker_id] = ScheduledWorker(worker_id, now)

@@ -11,6 +11,8 @@ from supervisor.scheduler.memory.fitting import AvailableMemory
 
 FREEING_S: Final = 1.0
 """For this long after its end, what an engine held may not be free yet: the kernel needs some tenths of a second for many GiB."""
+SHORT_S: Final = 3.0
+"""For this long after it was last said to be nearly used up, it is."""
 OUTDATED_S: Final = 0.2
 """While a model waits, the memory is read at least this often: other programs also take and free some."""
 
@@ -37,6 +39,7 @@ class KnownMemory:
         self._known_before: Mapping[str, int] = {}
         """The same before the engines ended that may still be freeing memory."""
         self._departed: list[_Departure] = []
+        self._short_until = -math.inf
 
     def read(self, capacities: Sequence[Capacity], held: Iterable[Mapping[str, int]], now: float) -> None:
         """Take the present memory. ``held``: what each engine holds, by place."""
@@ -59,6 +62,14 @@ class KnownMemory:
     def outdated(self, now: float) -> bool:
         """Return whether the memory must be read again."""
         return self.unknown or now - self._read_at >= OUTDATED_S
+
+    def short(self, now: float) -> None:
+        """Note that it is nearly used up. To be told again as long as that is so."""
+        self._short_until = now + SHORT_S
+
+    def is_short(self, now: float) -> bool:
+        """Return whether it is nearly used up."""
+        return now < self._short_until
 
     def engine_gone(self, held: Mapping[str, int], now: float) -> None:
         """An engine that held this memory has ended; the kernel may still be freeing it."""

@@ -22,6 +22,7 @@ def memory_short(state: SchedulerState, host: Capacity, figures: Mapping[str, An
 
     One model is unloaded at a time: what the last one held is free when its worker has ended.
     """
+    state.memory.short(now)
     if state.closing or any(worker.state is WorkerState.LEAVING and worker.model for worker in state.workers.values()):
         return
     idle = [(model, model.worker) for model in state.models.values() if model.worker and _may_leave(model)]

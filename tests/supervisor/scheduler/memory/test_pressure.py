@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.memory.known_memory import SHORT_S
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
@@ -46,6 +47,25 @@ def test_busy_and_pinned_models_stay_and_so_does_one_that_is_being_loaded() -> N
     assert not sim.of_state(WorkerState.LEAVING)
     sim.run_until_idle()
     assert loaded_models(sim) == {"a", "b", "c"}
+
+
+def test_no_worker_is_started_before_it_is_needed() -> None:
+    sim = loaded("a", models=3)
+    sim.submit("a")
+    assert len(sim.of_state(WorkerState.SPARE)) == 1
+    sim.memory_is_short()
+    sim.submit("b")
+    sim.run_until_idle()
+    assert loaded_models(sim) == {"a", "b"}
+    assert len(sim.workers) == 2, "the spare one has loaded it, and a third would take memory"
+    sim.memory_is_short()
+    sim.submit("c")
+    sim.run_until_idle()
+    assert loaded_models(sim) == {"a", "b", "c"}, "a load that waits gets one"
+    assert len(sim.workers) == 3
+    sim.pass_time(SHORT_S)
+    sim.run_until_idle()
+    assert len(sim.of_state(WorkerState.SPARE)) == 1
 
 
 def test_a_model_that_requests_wait_for_stays() -> None:
