@@ -209,8 +209,8 @@ class WorkerController:
         state = self._state
         how = f"{session.backend.program} {exit_.reason}"
         failure = replace(session.failure or engine_failures.died(session.backend, exit_), detail=exit_.output)
-        by_itself = failure.code is Code.OUT_OF_MEMORY or (session.failure is None and exit_.cause is ExitCause.CRASH)
-        causes = self._requests.possible_causes(loops=session.loops) if by_itself or session.loops else []
+        by_request = engine_failures.by_request(session.failure, exit_, outgrown=session.outgrown)
+        causes = self._requests.possible_causes(loops=session.loops) if by_request or session.loops else []
         if state is WorkerState.LEAVING:
             # It is not told to end while requests run: if some still do, it died.
             self._cut_off(failure, causes)

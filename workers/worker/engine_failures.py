@@ -54,6 +54,16 @@ def died(backend: Backend, exit_: EngineExit) -> Failure:
     return _of(backend, code, exit_.reason)
 
 
+def by_request(ended: Failure | None, exit_: EngineExit, *, outgrown: bool) -> bool:
+    """Return whether an engine may have died of a request. ``ended``: why lemonbus ended it, if it did.
+
+    ``outgrown``: it took more memory than it was known to need. If it did not, and the kernel killed it, the machine had too little.
+    """
+    if ended is not None:
+        return ended.code is Code.OUT_OF_MEMORY
+    return exit_.cause is ExitCause.CRASH or (exit_.cause is ExitCause.MEMORY and outgrown)
+
+
 def of_load(backend: Backend, ended: Failure | None, how: str, output: str) -> Failure:
     """Return why a load failed: ``ended`` if lemonbus ended the engine, then how it ended, then its last lines."""
     name, problem = backend.spec.name, backend.file_problem(output)

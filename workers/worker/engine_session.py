@@ -154,6 +154,11 @@ class EngineSession:
         return self._memory_difference.bytes
 
     @property
+    def outgrown(self) -> bool:
+        """Whether the working engine has taken much more memory than it was known to need."""
+        return self._memory_difference.outgrown
+
+    @property
     def restored_tokens(self) -> int:
         """Prompt tokens that the engine had from the beginning."""
         return self._caches.restored_tokens if self._caches else 0

@@ -11,6 +11,8 @@ from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 
 LEAST_GROWTH: Final = 4 << 20
 """A difference that has grown by less is not reported again."""
+OUTGROWN: Final = 64 << 20
+"""An engine that has taken this much more while it works takes it for a request: a template that never ends takes a gigabyte a second."""
 
 
 class MemoryDifference:
@@ -23,6 +25,9 @@ class MemoryDifference:
         self._at_start = self._whole - place.lazy
         self.bytes: int | None = None
         """None: nothing was measured."""
+        self.outgrown = False
+        """Whether it has taken much more while it worked than at its start, beyond what was expected."""
+        self._started = 0
 
     def loading(self, used: int) -> None:
         """Take note of what a loading engine uses. That says little of what it will need, unless it is more than was expected."""
@@ -32,11 +37,12 @@ class MemoryDifference:
     def started(self, used: int) -> None:
         """Take note of what a ready engine uses. It has touched all but the parts that only work touches."""
         if used:
-            self.bytes = used - self._at_start
+            self.bytes = self._started = used - self._at_start
 
     def worked(self, used: int) -> bool:
         """Take note of what a working engine uses; return whether the difference is worth a new report."""
         if self.bytes is None or used - self._whole < self.bytes + LEAST_GROWTH:
             return False
         self.bytes = used - self._whole
+        self.outgrown = self.bytes - self._started >= OUTGROWN
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
-from workers.worker.memory_difference import LEAST_GROWTH, MemoryDifference
+from workers.worker.memory_difference import LEAST_GROWTH, OUTGROWN, MemoryDifference
 
 MIB = 1 << 20
 ESTIMATE = MemoryEstimate(
@@ -62,3 +62,12 @@ def test_what_a_loading_engine_uses_counts_only_if_it_is_more_than_was_expected(
     assert difference.bytes == 30 * MIB
     difference.loading(0)
     assert difference.bytes == 30 * MIB, "it has ended"
+
+
+def test_an_engine_outgrows_what_was_known_only_by_its_work() -> None:
+    difference = MemoryDifference(ESTIMATE, 0)
+    difference.started(400 * MIB + 2 * OUTGROWN)
+    assert difference.worked(500 * MIB + 3 * OUTGROWN - MIB)
+    assert not difference.outgrown
+    assert difference.worked(500 * MIB + 3 * OUTGROWN + LEAST_GROWTH)
+    assert difference.outgrown
