@@ -67,7 +67,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         former_models=other_versions.models,
         problems=lambda: [
             *components.key_file.problems,
-            *filter(None, [components.usage_writer.problem]),
+            *filter(None, [components.usage_writer.problem, models.extra.unusable]),
             *models.unknown_in_configuration(),
             *components.devices.problems(),
             *components.remote_lists.problems(),

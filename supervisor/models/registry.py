@@ -56,7 +56,7 @@ class ModelRegistry:
         """Models that are being deleted; no request may use them."""
         self.user_aliases = UserAliases(Path(settings.state_dir) / user_aliases.FILE, finish)
         """Other names of models, and the default model. This class adds and removes names."""
-        self._extra = ExtraModels(settings.extra_models_dir)
+        self.extra = ExtraModels(settings.extra_models_dir)
         self.remote = RemoteModels(Path(settings.state_dir) / remote_models.FILE, list(settings.remotes), finish)
         """The models of other servers, as they were listed last."""
         file_directories = load_options.file_directories(settings)
@@ -88,9 +88,9 @@ class ModelRegistry:
     def _refresh(self, found: CatalogueEntry | None = None, starting: bool = False) -> None:
         """Read the files that were changed on the disk. ``found``: the requested entry."""
         changed = self._user.refresh(starting)
-        if self._extra.refresh_sometimes(found.path if found else ""):
+        if self.extra.refresh_sometimes(found.path if found else ""):
             changed = True
-            self._problems.add(self._extra.problems)
+            self._problems.add(self.extra.problems)
         if changed:
             self._index()
         self.options.refresh()
@@ -104,7 +104,7 @@ class ModelRegistry:
     def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
         configured = configured_entries(configuration.settings.models)
         elsewhere = self.remote.entries
-        sources = (self._built_in, self._user.entries, self.adopted.entries, self._extra.entries, elsewhere, configured)
+        sources = (self._built_in, self._user.entries, self.adopted.entries, self.extra.entries, elsewhere, configured)
         return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)
 
     def _collect(self) -> None:

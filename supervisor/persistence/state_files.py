@@ -21,11 +21,12 @@ _drafts: Final = itertools.count()
 
 
 class FileVersion(NamedTuple):
-    """Differs between a file and the one that replaced it."""
+    """Differs between a file and the one that replaced it, or the same one that others may now read."""
 
     inode: int
     size: int
     modified: int
+    changed: int
 
 
 def file_version(path: Path) -> FileVersion | None:
@@ -34,7 +35,7 @@ def file_version(path: Path) -> FileVersion | None:
         facts = path.stat()
     except OSError:
         return None
-    return FileVersion(facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    return FileVersion(facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
 
 
 def write_draft(path: Path, data: bytes) -> Path:
@@ -80,6 +81,8 @@ class StateFile:
         self.path = path
         self._finish = finish
         self._version: FileVersion | None = None
+        self._unread = ""
+        """Why it could not be read; empty if it could."""
         self._unfinished = 0
         self._content = b""
         """What was written last, while ``_unfinished``."""
@@ -105,7 +108,14 @@ class StateFile:
 
     def read(self) -> dict[str, Any]:
         """Return the JSON object in the file; raises like :func:`read_json_object`."""
-        return decode_json_object(self.path, self._content) if self._unfinished else read_json_object(self.path)
+        if self._unfinished:
+            return decode_json_object(self.path, self._content)
+        self._unread = ""
+        try:
+            return read_json_object(self.path)
+        except OSError as problem:
+            self._unread = problem.strerror or str(problem)
+            raise
 
     def move_aside(self) -> str:
         """Move the broken file aside; return its new path, or why it could not be moved."""
@@ -114,7 +124,14 @@ class StateFile:
         return content
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Replace the content; raises OSError, in which case nothing has changed."""
+        """Replace the content; raises OSError, in which case nothing has changed.
+
+        A file that is there and could not be read is not replaced: nobody knows what would be lost.
+        """
+        if self._unread and self.path.exists():
+            raise PermissionError(
+                errno.EACCES, f"{self.path.name} could not be read and stays as it is: {self._unread}"
+            )
         data = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
         draft = write_draft(self.path, data)
         self._content = data

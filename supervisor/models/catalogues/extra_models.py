@@ -72,13 +72,15 @@ class ExtraModels:
         self.entries: dict[str, CatalogueEntry] = {}
         self.problems: list[str] = []
         """What was wrong when the directory was last read."""
+        self.unusable = ""
+        """Why the directory itself could not be read then, so that there is no model; empty if it could."""
 
     def refresh(self) -> bool:
         """If the directory was changed, read it again; return whether it was read."""
         unchanged = self._settled and all(_modified(path) == when for path, when in self._modified.items())
         if self._root is None or unchanged:
             return False
-        self._modified, self._found, self.problems = {}, [], []
+        self._modified, self._found, self.problems, self.unusable = {}, [], [], ""
         self._reads = self._unreadable = 0
         known = self._identities
         self._identities = {}
@@ -133,6 +135,10 @@ class ExtraModels:
                 every = sorted(found, key=lambda item: item.name)
         except OSError as problem:
             self._report(f"{folder}: {problem.strerror}")
+            if not depth:
+                self.unusable = (
+                    f"extra_models_dir {folder} cannot be read, so its models are not known: {problem.strerror}"
+                )
             return
         items = [item for item in every if _is_text(item.name)]
         self._unreadable += len(every) - len(items)

@@ -68,3 +68,6 @@ def test_it_is_ready_when_each_model_for_the_start_is_loaded_or_has_failed_for_g
     assert (status, body["models"][0]["model"]) == (503, NONSENSE)
     assert readiness(server)[0] == 200, "a model that is unloaded is loaded again by its next request"
     assert server.client.get("/readyz?model=unknown").status == 404
+    models.rename(tmp_path / "elsewhere")
+    assert server.client.get("/v1/models").status == 200
+    assert any(f"extra_models_dir {models} cannot be read" in each for each in server.health()["problems"])

@@ -95,7 +95,7 @@ def test_a_slow_check_of_the_disk_is_not_repeated_for_a_while(
         now[0] += 0.1
         return False
 
-    monkeypatch.setattr(models._extra, "refresh", slow)
+    monkeypatch.setattr(models.extra, "refresh", slow)
     monkeypatch.setattr(extra_models, "_SLOW_CHECK_S", 0.05)
     monkeypatch.setattr(extra_models.time, "monotonic", lambda: now[0])
     for _ in range(100):
@@ -116,7 +116,7 @@ def test_until_the_next_check_of_a_slow_disk_new_and_removed_files_count(make: M
     write_files(extra, "folder/old.gguf")
     changed(extra)
     models = make()
-    models._extra._next_check = math.inf
+    models.extra._next_check = math.inf
     assert models.find("extra.new") is None
     write_files(extra, "new.gguf")
     changed(extra)

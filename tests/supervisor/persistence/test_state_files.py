@@ -16,6 +16,7 @@ from supervisor.models.catalogues import user_models
 from supervisor.models.options import saved_options
 from supervisor.persistence import state_files
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
+from tests.support.waiting import wait_for
 
 FILES = [user_models.FILE, saved_options.FILE, sampling_defaults.FILE]
 
@@ -49,6 +50,30 @@ def test_nothing_is_registered_over_a_pipe(make: MakeModels, tmp_path: Path) -> 
     os.mkfifo(tmp_path / "state" / user_models.FILE)
     with pytest.raises(LemonbusError, match="cannot be read, so it stays as it is: not a regular file"):
         models.register("user.Phi", PHI)
+
+
+def test_a_file_that_could_not_be_read_is_replaced_only_after_it_could(tmp_path: Path) -> None:
+    path = tmp_path / "params.json"
+    os.mkfifo(path)
+    store = SamplingDefaultsStore(path, lambda _: None)
+    with pytest.raises(LemonbusError, match="could not be read and stays as it is: not a regular file"):
+        store.change({"temperature": 0.5})
+    assert path.is_fifo()
+    path.unlink()
+    assert store.change({"temperature": 0.5})
+    assert SamplingDefaultsStore(path, lambda _: None).values == {"temperature": 0.5}
+
+
+def test_a_file_that_others_may_now_read_has_changed(tmp_path: Path) -> None:
+    file = state_files.StateFile(tmp_path / "a.json")
+    file.replace({"a": 1})
+    assert not file.changed()
+
+    def changed() -> bool:
+        file.path.chmod(0o640)
+        return file.changed()
+
+    wait_for(changed, "it has another time")
 
 
 @pytest.mark.parametrize("name", [*FILES, measured_memory.FILE])

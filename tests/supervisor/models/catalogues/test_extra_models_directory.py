@@ -180,6 +180,12 @@ def test_a_missing_directory_is_reported_and_affects_nothing_else(make: MakeMode
     models = make()
     assert models.resolve(SMOL).recipe
     assert "No such file" in models.problems[0]
+    assert models.extra.unusable == (
+        f"extra_models_dir {extra} cannot be read, so its models are not known: No such file or directory"
+    )
+    extra.mkdir()
+    models.extra.refresh()
+    assert not models.extra.unusable
 
 
 def test_locating_a_model_does_not_list_its_folder(
