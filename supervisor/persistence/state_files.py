@@ -126,7 +126,7 @@ class StateFile:
     def replace(self, value: Mapping[str, Any]) -> None:
         """Replace the content; raises OSError, in which case nothing has changed.
 
-        A file that is there and could not be read is not replaced: nobody knows what would be lost.
+        A file that is there and could not be read is not replaced, because its content would be lost.
         """
         if self._unread and self.path.exists():
             raise PermissionError(
