@@ -22,7 +22,9 @@ DEFAULT_FORMAT: Final = "mp3"
 SAMPLE_RATE: Final = 24_000
 """Samples a second of every form."""
 MAX_INPUT_LENGTH: Final = 16_384
-"""Characters of a text: about a quarter of an hour of speech. OpenAI takes 4,096."""
+"""Characters of a text: about twenty minutes of speech. OpenAI takes 4,096."""
+MAX_SOUND_S: Final = 1_800
+"""Seconds of sound that one request may make."""
 MIN_SPEED: Final = 0.25
 MAX_SPEED: Final = 4.0
 MAX_VOICE_LENGTH: Final = 256

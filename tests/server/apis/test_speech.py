@@ -153,6 +153,22 @@ def test_a_wrong_field_is_named(server: LemonbusServer, fields: dict[str, Any], 
     assert (answer.status, answer.error["param"]) == (400, param), answer
 
 
+@pytest.mark.parametrize("fields", [{"input": "999999999999999 " * 300}, {"input": "hello " * 1_200, "speed": 0.25}])
+def test_a_text_that_takes_too_long_is_refused_before_it_is_spoken(
+    server: LemonbusServer, fields: dict[str, Any]
+) -> None:
+    answer = server.client.post(ROUTE, {"model": MODEL, **fields})
+    assert (answer.status, answer.error["code"]) == (400, "invalid_request"), answer
+    assert "send it in parts" in answer.error["message"]
+
+
+def test_letters_that_a_voice_does_not_speak_are_named(server: LemonbusServer) -> None:
+    assert "Cyrillic" in ask(server, "Hello Привет").headers["warning"]
+    answer = ask(server, "Привет")
+    assert (answer.status, answer.error["param"]) == (400, "input")
+    assert "Cyrillic" in answer.error["message"]
+
+
 def test_a_text_without_words_is_refused(server: LemonbusServer) -> None:
     answer = ask(server, "!!! ...")
     assert (answer.status, answer.error["code"]) == (400, "invalid_request"), answer

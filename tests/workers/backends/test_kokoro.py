@@ -17,6 +17,7 @@ from protocol.models.recipes import ModelSpec
 from tests.support.models.kokoro_models import write_kokoro_model
 from workers.backends.kokoro import backend as kokoro
 from workers.backends.kokoro.backend import KokoroBackend
+from workers.backends.kokoro.spoken_input import unspoken
 from workers.backends.kokoro.voice_names import VoiceError, voices_of
 from workers.backends.recipe import Identity
 from workers.backends.registry import identify
@@ -166,6 +167,48 @@ def test_a_pickle_is_never_read(tmp_path: Path) -> None:
     (tmp_path / "voices.npz").write_bytes(b"\x80\x04.")
     with pytest.raises(BrokenError, match="not an archive"):
         Voices(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "found"),
+    [
+        ("café, naïve 🎉❤️ ½ µm №", "a", ""),
+        ("", "a", ""),
+        ("🎉", "a", ""),
+        ("Hello Привет", "a", "letters of the script Cyrillic, which are left out: the voice speaks American English"),
+        (
+            "123 你好 こんにちは",
+            "b",
+            "script Chinese and Japanese, which are left out: the voice speaks British English",
+        ),
+        ("नमस्ते ok", "h", ""),
+        ("नमस्ते ok", "f", "script Devanagari"),
+        ("नमस्ते ok", "x", "the voice speaks another language"),
+        ("<speak>Hi<break time='1s'/></speak>", "a", "tags in `input`, such as those of SSML, have no effect"),
+        ("1 < 2 > 0, a<b and c>d", "a", ""),
+    ],
+)
+def test_what_is_left_out_is_said(text: str, language: str, found: str) -> None:
+    warnings = "; ".join(unspoken(text, language))
+    assert found in warnings if found else not warnings
+    assert warnings.isascii()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("Привет!", "Cyrillic"), ("你好", "Chinese"), ("שלום", "Hebrew"), ("<p>مرحبا</p>", "Arabic")],
+)
+def test_a_text_of_which_nothing_is_spoken_is_refused(model: Path, text: str, name: str) -> None:
+    with pytest.raises(LemonbusError, match=name) as caught:
+        backend_of(model).request("audio/speech", "", json.dumps({"input": text}).encode(), stream=True)
+    assert (caught.value.failure.http_status, caught.value.failure.param) == (400, "input")
+
+
+def test_several_warnings_are_one(model: Path) -> None:
+    body = json.dumps({"input": "hi Привет", "instructions": "sing"}).encode()
+    warning = backend_of(model).request("audio/speech", "", body, stream=True).warning
+    assert "Cyrillic" in warning
+    assert "instructions" in warning
 
 
 KNOWN = ["af_heart", "am_onyx", "bf_emma"]

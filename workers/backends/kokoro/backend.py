@@ -20,7 +20,8 @@ from protocol.wire.speech import SPEECH
 from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.kokoro.descriptor import DESCRIPTOR, KEY, PACKAGE, SUFFIXES, identify
-from workers.backends.kokoro.voice_names import VoiceError, voices_of
+from workers.backends.kokoro.spoken_input import InputError, unspoken
+from workers.backends.kokoro.voice_names import VoiceError, language_of, voices_of
 from workers.backends.package_version import package_version
 from workers.backends.program_backend import ProgramBackend
 from workers.backends.recipe import Recipe
@@ -41,6 +42,7 @@ class _Slot(msgspec.Struct):
 
 
 class _SpeechFields(msgspec.Struct):
+    input: str = ""
     voice: str = ""
     instructions: str = ""
 
@@ -159,20 +161,20 @@ class KokoroBackend(ProgramBackend):
         self.refuse_unserved(endpoint)
         if query or not stream:
             raise self.unserved(endpoint)
+        warnings = []
         try:
             fields = _FIELDS.decode(body)
             if self._voices:
-                voices_of(fields.voice, self._voices)
+                warnings = unspoken(fields.input, language_of(voices_of(fields.voice, self._voices)))
+        except InputError as problem:
+            raise invalid(str(problem), "input") from None
         except VoiceError as problem:
             raise invalid(str(problem), "voice") from None
         except DECODE_ERRORS as problem:
             raise Failure(Code.INVALID_JSON, f"the request cannot be read: {problem}").raised() from None
-        request = self._speech(body)
-        return (
-            request._replace(warning="`instructions` has no effect: Kokoro has none")
-            if fields.instructions
-            else request
-        )
+        if fields.instructions:
+            warnings.append("`instructions` has no effect: Kokoro has none")
+        return self._speech(body)._replace(warning="; ".join(warnings))
 
     def _speech(self, body: bytes) -> EngineRequest:
         return EngineRequest("POST", f"/v1/{SPEECH}", body, streamed=True)

@@ -55,6 +55,11 @@ def voices_of(given: str, known: Collection[str]) -> list[tuple[str, float]]:
     return [(name, share / total) for name, share in shares.items() if share]
 
 
+def language_of(shares: Collection[tuple[str, float]]) -> str:
+    """Return the first letter of the voice with the largest share: it names the language."""
+    return max(shares, key=lambda share: share[1])[0][:1]
+
+
 def _known_name(name: str, known: Collection[str]) -> str:
     if name in known:
         return name

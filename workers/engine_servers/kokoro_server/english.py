@@ -10,7 +10,29 @@ from typing import Final, NamedTuple
 from workers.engine_servers.kokoro_server.lexicon import FINAL, VOWELS, Lexicon
 from workers.engine_servers.kokoro_server.symbols import PAUSES
 
-_TOKEN: Final = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*'?|[;:,.!?—…\"“”()]|\s+")
+_TOKEN: Final = re.compile(r"[A-Za-z]{1,40}(?:'[A-Za-z]{1,40})*'?|[;:,.!?—…\"“”()]|\s+")
+_LETTERS: Final = str.maketrans(
+    {
+        "ß": "ss",
+        "æ": "ae",
+        "œ": "oe",
+        "ø": "o",
+        "ł": "l",
+        "đ": "d",
+        "ð": "th",
+        "þ": "th",
+        "ı": "i",
+        "ẞ": "SS",
+        "Æ": "AE",
+        "Œ": "OE",
+        "Ø": "O",
+        "Ł": "L",
+        "Đ": "D",
+        "Ð": "TH",
+        "Þ": "TH",
+    }
+)
+"""Latin letters that are more than one of ours with an accent."""
 _FOLLOWERS: Final = {
     "VERB": "to will would can could shall should may might must i you we they who don't didn't doesn't won't can't not "
     "please let's did do does",
@@ -43,7 +65,7 @@ class _Context(NamedTuple):
 def phonemize(sentence: str, lexicon: Lexicon, pronounce: Pronounce) -> str:
     """Return the phonemes of a sentence that consists of words and pauses."""
     plain = "".join(c for c in unicodedata.normalize("NFD", sentence) if not unicodedata.combining(c))
-    tokens = _TOKEN.findall(plain.replace("-", " "))
+    tokens = _TOKEN.findall(plain.translate(_LETTERS).replace("-", " "))
     words = [token for token in tokens if token[0].isalpha()]
     shouted = len(words) > 2 and all(word.isupper() for word in words)
     found: list[str] = []

@@ -25,9 +25,10 @@ LANGUAGES: Final = {
     "p": "pt-br",
 }
 """First letter of a voice's name → espeak-ng's name of its language."""
-_PAUSE: Final = re.compile(r"([;:,.!?—…]+)")
-_SWITCH: Final = re.compile(r"\([a-z-]{2,8}\)")
-"""espeak-ng's mark of a word in another language."""
+_PAUSE: Final = re.compile(r"((?:[;:,.!?—…](?!\d)|(?<!\d)[;:,.!?—…])+)")
+"""Not a mark between two digits, which belongs to the number or time."""
+_SWITCH: Final = re.compile(r"\([a-z\u0361-]{2,16}\)")
+"""espeak-ng's mark of a word in another language, with its ties: ``(͡e͡n)``."""
 _BOTH: Final = (
     ("t͡ʃ", "ʧ"),
     ("d͡ʒ", "ʤ"),

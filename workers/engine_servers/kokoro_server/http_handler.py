@@ -7,6 +7,7 @@ before the last chunk: a reader sees that the sound is not whole.
 from __future__ import annotations
 
 import json
+import math
 import socket
 import sys
 from typing import Annotated, Any, Final, Literal
@@ -18,23 +19,29 @@ from protocol.failures import DECODE_ERRORS
 from protocol.wire.speech import (
     DEFAULT_FORMAT,
     MAX_INPUT_LENGTH,
+    MAX_SOUND_S,
     MAX_SPEED,
     MAX_VOICE_LENGTH,
     MEDIA_TYPES,
     MIN_SPEED,
+    SAMPLE_RATE,
     SPEECH,
     USAGE_TRAILER,
 )
-from workers.backends.kokoro.voice_names import VoiceError, voices_of
+from workers.backends.kokoro.voice_names import VoiceError, language_of, voices_of
 from workers.engine_servers.http_server import EngineHttpError, EngineHttpHandler, EngineHttpServer, not_found_error
 from workers.engine_servers.kokoro_server.espeak import EspeakError
-from workers.engine_servers.kokoro_server.model import KokoroModel, frames, trimmed
-from workers.engine_servers.kokoro_server.phonemizer import LanguageError, Phonemizer
+from workers.engine_servers.kokoro_server.model import SAMPLES_PER_FRAME, KokoroModel, frames, trimmed
+from workers.engine_servers.kokoro_server.phonemizer import LanguageError, Phonemizer, TooLongError
 from workers.engine_servers.kokoro_server.sound_encoder import SoundEncoder
 from workers.files.errors import BrokenError
 
 SEND_BUFFER_BYTES: Final = 128 * 1024
 """Sound that the kernel keeps for a reader that does not read: 3 s of PCM, 16 s of MP3."""
+
+CHARACTERS_PER_S: Final = 14
+"""How fast Kokoro speaks at speed 1."""
+MAX_FRAMES: Final = MAX_SOUND_S * SAMPLE_RATE // SAMPLES_PER_FRAME
 
 
 class SpeechBody(msgspec.Struct, kw_only=True):
@@ -91,13 +98,19 @@ class KokoroHttpHandler(EngineHttpHandler):
 
     def _synthesize(self, request: SpeechBody, shares: list[tuple[str, float]]) -> None:
         """Send the sound, piece by piece; the first piece decides the status."""
-        language = max(shares, key=lambda share: share[1])[0][:1]
+        most = MAX_SOUND_S * CHARACTERS_PER_S * request.speed
         try:
             voice = self.server.model.mixed_voice(shares)
-            pieces = self.server.phonemizer.pieces(request.input, language)
+            pieces = self.server.phonemizer.pieces(request.input, language_of(shares), most)
             phonemes = next(pieces, "")
         except LanguageError as problem:
             raise EngineHttpError(str(problem), 501, "not_supported_error") from None
+        except TooLongError as problem:
+            minutes = math.ceil(problem.length / most * MAX_SOUND_S / 60)
+            what = (
+                f"`input` would take about {minutes} minutes; a request may have {MAX_SOUND_S // 60}: send it in parts"
+            )
+            raise EngineHttpError(what) from None
         except (BrokenError, EspeakError) as problem:
             raise EngineHttpError(str(problem), 500, "server_error") from None
         if not phonemes:
@@ -112,6 +125,7 @@ class KokoroHttpHandler(EngineHttpHandler):
                 samples = self._samples(phonemes, voice, request.speed)
                 phoneme_count += len(phonemes)
                 frame_count += frames(samples)
+                check_length(frame_count)
                 self._send_sound(encoder.encode(samples))
             self._send_sound(encoder.end())
         except OSError:
@@ -140,3 +154,9 @@ class KokoroHttpHandler(EngineHttpHandler):
         reason = (str(problem).splitlines() or [""])[0][:300]
         sys.stderr.write(f"[ERROR] a request failed: {type(problem).__name__}: {reason}\n")
         return EngineHttpError(f"ONNX Runtime failed: {reason}", 500, "server_error")
+
+
+def check_length(frame_count: int) -> None:
+    """Raise OverflowError for an answer that has become longer than its text suggested."""
+    if frame_count > MAX_FRAMES:
+        raise OverflowError(f"it has more than {MAX_SOUND_S} s of sound")

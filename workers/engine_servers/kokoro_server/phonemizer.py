@@ -6,11 +6,13 @@ Without dictionaries, and for other languages, there is espeak-ng.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from workers.backends.kokoro.spoken_input import spoken_letters, without_markup
 from workers.engine_servers.kokoro_server.english import phonemize
 from workers.engine_servers.kokoro_server.espeak import LANGUAGES, Espeak
 from workers.engine_servers.kokoro_server.lexicon import AMERICAN, BRITISH, GOLD, Lexicon
@@ -23,12 +25,23 @@ FIRST_PIECE: Final = 80
 """Phonemes of the first piece, which the client waits for."""
 PIECE: Final = 160
 """Phonemes of a piece. The model's time and memory for a piece grow faster than its length; a much shorter one sounds hurried."""
+_DIGIT_LENGTH: Final = 8
+"""Characters for each digit in a text whose numbers espeak-ng reads."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?…;:])[\"”')]*\s+|\n+")
 _ENGLISH: Final = {"a": AMERICAN, "b": BRITISH}
 
 
 class LanguageError(Exception):
     """The language of a voice cannot be spoken here. The text is for clients."""
+
+
+class TooLongError(Exception):
+    """A text has too many characters, counted as they are spoken."""
+
+    def __init__(self, length: int) -> None:
+        """``length``: how many it has."""
+        super().__init__(f"{length} characters")
+        self.length = length
 
 
 class Phonemizer:
@@ -55,10 +68,11 @@ class Phonemizer:
             self._lexicons[kind] = Lexicon(self._folder, kind)
         return self._lexicons.get(kind)
 
-    def pieces(self, text: str, language: str) -> Iterator[str]:
+    def pieces(self, text: str, language: str, most: float = math.inf) -> Iterator[str]:
         """Yield the phonemes of a text, piece by piece; raises :class:`LanguageError`, or ``EspeakError`` on the way.
 
-        ``language``: the first letter of the voice's name.
+        ``language``: the first letter of the voice's name. A text with more than ``most`` characters when all its numbers are words
+        raises :class:`TooLongError`.
         """
         english = _ENGLISH.get(language)
         lexicon = (self._lexicon(english) or self._lexicon(AMERICAN)) if english else None
@@ -66,7 +80,11 @@ class Phonemizer:
             raise LanguageError("voices of Japanese and Chinese are not supported: no phonemes for them are known here")
         if lexicon is None and self._espeak is None:
             raise LanguageError("voices of this language need the program espeak-ng (`apt-get install espeak-ng`)")
-        spoken = spoken_english(text) if english else text
+        text = spoken_letters(without_markup(text), language)
+        spoken = spoken_english(text, british=english == BRITISH) if english else text
+        length = len(spoken) + _DIGIT_LENGTH * sum(map(str.isdigit, spoken))
+        if length > most:
+            raise TooLongError(length)
         sentences = (
             self._phonemes(sentence, language, lexicon) for sentence in _SENTENCE_END.split(spoken) if sentence
         )

@@ -59,6 +59,9 @@ _UNITS: Final = {
     "s": "second",
     "sec": "second",
     "ms": "millisecond",
+    "μs": "microsecond",
+    "μm": "micrometer",
+    "μg": "microgram",
     "kb": "kilobyte",
     "mb": "megabyte",
     "gb": "gigabyte",
@@ -75,7 +78,7 @@ _UNITS: Final = {
 }
 _SAME_IN_PLURAL: Final = frozenset({"hertz", "kilohertz", "megahertz", "gigahertz"})
 _MONEY: Final = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny")}
-_PLURALS: Final = {"penny": "pence", "foot": "feet"}
+_PLURALS: Final = {"penny": "pence", "foot": "feet", "half": "halves"}
 _SYMBOLS: Final = {
     "&": " and ",
     "%": " percent",
@@ -94,8 +97,23 @@ _SYMBOLS: Final = {
     "#": " number ",
 }
 _QUOTES: Final = str.maketrans(
-    {"’": "'", "‘": "'", "`": "", "´": "'", "«": "“", "»": "”", "„": "“", "–": "—", "―": "—", "•": "", "\u00ad": ""}
+    {
+        "’": "'",
+        "‘": "'",
+        "`": "",
+        "´": "'",
+        "«": "“",
+        "»": "”",
+        "„": "“",
+        "–": "—",
+        "―": "—",
+        "•": "",
+        "\u00ad": "",
+        "⁄": "/",
+    }
 )
+_VULGAR_FRACTION: Final = re.compile("(\\d?)([¼-¾⅐-⅞])")
+_NUMERIC_DATE: Final = re.compile(r"(?<![\d/.])(\d{1,2})/(\d{1,2})/(1[0-9]{3}|20\d\d)(?![\d/])")
 _DIGITS: Final = r"\d{1,3}(?:,\d{3}){1,4}(?!\d)|\d{1,40}"
 
 
@@ -119,16 +137,34 @@ def _money(found: re.Match[str]) -> str:
     return " and ".join(parts)
 
 
-def _iso_date(found: re.Match[str]) -> str:
-    month, day = int(found[2]), int(found[3])
+def _date(digits_of_year: str, month: int, day: int) -> str:
+    """Return the words for a date; empty if there is none."""
     if not (1 <= month <= 12 and 1 <= day <= 31):
-        return found[0]
-    return f"{_MONTHS[month - 1]} {ordinal(str(day))}, {year(found[1])}"
+        return ""
+    return f"{_MONTHS[month - 1]} {ordinal(str(day))}, {year(digits_of_year)}"
+
+
+def _iso_date(found: re.Match[str]) -> str:
+    return _date(found[1], int(found[2]), int(found[3])) or found[0]
+
+
+def _numeric_date(found: re.Match[str], british: bool) -> str:
+    first, second = int(found[1]), int(found[2])
+    month, day = (second, first) if (british and second <= 12) or first > 12 else (first, second)
+    return _date(found[3], month, day) or found[0]
 
 
 def _day_of_month(found: re.Match[str]) -> str:
     name = next(each for each in _MONTHS if each.lower().startswith(found[1].lower()[:3]))
     return f"{name} {ordinal(found[2])}"
+
+
+def _fraction(found: re.Match[str]) -> str:
+    above, below = int(found[1]), int(found[2])
+    if not 0 < above < below <= 10:
+        return f"{found[1]} slash {found[2]}"
+    part = {2: "half", 4: "quarter"}.get(below) or ordinal(str(below))
+    return f"{cardinal(str(above))} {part if above == 1 else _PLURALS.get(part, f'{part}s')}"
 
 
 def _time(found: re.Match[str]) -> str:
@@ -220,7 +256,9 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
         ),
         _measure,
     ),
-    (re.compile(r"(?<=\d)[ ]?[-—][ ]?(?=\d)"), " to "),
+    (re.compile(r"(?<=\d)(?:[-—]|[ ][-—][ ])(?=\d)"), " to "),
+    (re.compile(r"(?<![\d/.,])(\d{1,2})/(\d{1,2})(?![\d/]|[.,]\d)"), _fraction),
+    (re.compile(r"(?<=\d)/(?=\d)"), " slash "),
     (re.compile(rf"(?<![\w.])(-?)({_DIGITS})(?:\.(\d{{1,40}}))?([a-zA-Z]{{1,3}}\b)?"), _number),
     (re.compile(r"\d{1,40}"), lambda found: f" {cardinal(found[0])} "),
     (re.compile(r"[ ]-{1,3}[ ]|---?"), " — "),
@@ -231,9 +269,11 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 )
 
 
-def spoken_english(text: str) -> str:
-    """Return the text with words for everything that is not a word."""
+def spoken_english(text: str, *, british: bool = False) -> str:
+    """Return the text with words for everything that is not a word. ``british``: 3/4/2026 is in April."""
+    text = _VULGAR_FRACTION.sub(lambda found: f"{found[1] and found[1] + ' and '}{found[2]}", text)
     text = unicodedata.normalize("NFKC", text.replace("…", "\0")).replace("\0", "…").translate(_QUOTES)
+    text = _NUMERIC_DATE.sub(lambda found: _numeric_date(found, british), text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text.strip()

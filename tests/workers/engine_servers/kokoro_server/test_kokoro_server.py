@@ -20,7 +20,7 @@ from tests.support.models.kokoro_models import write_kokoro_model
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 from workers.backends.flag_table import FlagError
-from workers.engine_servers.kokoro_server import server
+from workers.engine_servers.kokoro_server import http_handler, server
 from workers.engine_servers.kokoro_server.sound_encoder import SoundEncoder
 
 KEY = "open-sesame"
@@ -112,6 +112,12 @@ def test_errors_have_a_status_and_a_reason(
     found, body = tiny.speech(**fields)
     assert found == status
     assert word in json.loads(body)["error"]["message"]
+
+
+def test_an_answer_that_becomes_too_long_breaks_off() -> None:
+    http_handler.check_length(http_handler.MAX_FRAMES)
+    with pytest.raises(OverflowError, match="1800 s"):
+        http_handler.check_length(http_handler.MAX_FRAMES + 1)
 
 
 def test_only_its_worker_may_ask_it(tiny: KokoroServerProcess) -> None:

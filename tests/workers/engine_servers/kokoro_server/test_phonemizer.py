@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.engine_servers.kokoro_server import espeak
 from workers.engine_servers.kokoro_server.english import phonemize
-from workers.engine_servers.kokoro_server.espeak import Espeak, EspeakError
 from workers.engine_servers.kokoro_server.lexicon import MAX_FILE_BYTES, Lexicon
-from workers.engine_servers.kokoro_server.phonemizer import FIRST_PIECE, PIECE, LanguageError, Phonemizer, joined
+from workers.engine_servers.kokoro_server.phonemizer import (
+    FIRST_PIECE,
+    PIECE,
+    LanguageError,
+    Phonemizer,
+    TooLongError,
+    joined,
+)
 from workers.engine_servers.kokoro_server.spelling import SpellingModel
 from workers.engine_servers.kokoro_server.symbols import MAX_SYMBOLS, SYMBOLS, numbers_of
 from workers.files.errors import BrokenError
@@ -110,6 +114,7 @@ def test_a_word_and_its_endings(lexicon: Lexicon, word: str, phonemes: str | Non
         ("iLemon", "ˈilˈɛmən"),
         ("well-cat", "<well> kˈæt"),
         ("café", "<cafe>"),
+        ("Straße Łódź æ", "<Strasse> <Lodz> <ae>"),
         ("putting", "pˈʊTɪŋ"),
         ("— “cat” (cat)…", "— “kˈæt” (kˈæt)…"),
         ("日本", ""),
@@ -217,6 +222,18 @@ def test_without_a_network_an_unknown_word_is_spelled(folder: Path) -> None:
     assert list(Phonemizer(folder, "").pieces("Xyz.", "a")) == ["ˌxˌyˈz."]
 
 
+def test_a_word_without_end_is_spoken_in_parts(folder: Path) -> None:
+    assert len("".join(Phonemizer(folder, "").pieces("q" * 4_096, "a"))) >= 4_096
+
+
+@pytest.mark.parametrize(("text", "length"), [("a" * 50, 50), ("7 " * 20, 20 * len("seven "))])
+def test_a_text_is_measured_as_it_is_spoken(folder: Path, text: str, length: int) -> None:
+    assert list(Phonemizer(folder, "").pieces(text, "a", length))
+    with pytest.raises(TooLongError) as caught:
+        list(Phonemizer(folder, "").pieces(text, "a", 0.9 * length))
+    assert caught.value.length == pytest.approx(length, abs=1)
+
+
 def test_british_voices_do_without_their_own_dictionary(folder: Path) -> None:
     assert list(Phonemizer(folder, "").pieces("A cat.", "b")) == ["ɐ kˈæt."]
 
@@ -231,46 +248,3 @@ def test_other_languages_need_espeak(folder: Path) -> None:
 def test_without_a_dictionary_and_espeak_there_is_no_server(tmp_path: Path) -> None:
     with pytest.raises(LanguageError, match="misaki"):
         Phonemizer(tmp_path, "")
-
-
-# espeak-ng.
-
-
-def program(folder: Path, script: str) -> str:
-    path = folder / "espeak-ng"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o700)
-    return str(path)
-
-
-def test_espeak_gets_clauses_on_its_input(tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    script = f'/bin/cat >> {asked}; echo "|$*" >> {asked}; echo " bɔ̃ʒˈuʁ"; echo "(en)"'
-    phonemizer = Phonemizer(tmp_path, program(tmp_path, script))
-    assert list(phonemizer.pieces("Bonjour; -v xx, $(id)!", "f")) == ["bɔ̃ʒˈuʁ; bɔ̃ʒˈuʁ, bɔ̃ʒˈuʁ!"]
-    options = "|-q --ipa --tie=͡ -v fr-fr --stdin\n"
-    assert asked.read_text() == f"Bonjour{options}-v xx{options}$(id){options}"
-
-
-@pytest.mark.parametrize(
-    ("ipa", "language", "ours"),
-    [
-        ("həlˈo͡ʊ wˈɜːld", "a", "həlˈO wˈɜɹld"),
-        ("t͡ʃˈe͡ɪnd͡ʒ", "b", "ʧˈAnʤ"),
-        ("bˈeta", "e", "bˈeta"),
-        ("(en)wˈiːk(fr)", "f", "wˈiːk"),
-        ("ɡ9\n", "e", "ɡ"),
-    ],
-)
-def test_its_phonemes_become_ours(ipa: str, language: str, ours: str) -> None:
-    assert espeak.translated(ipa, language) == ours
-
-
-def test_a_failing_program_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EspeakError, match="exit code 3"):
-        Espeak(program(tmp_path, "exit 3")).phonemize("Hola", "e")
-    with pytest.raises(EspeakError, match="failed"):
-        Espeak("/nonexistent").phonemize("Hola", "e")
-    monkeypatch.setattr(espeak, "TIMEOUT_S", 0.1)
-    with pytest.raises(EspeakError, match="TimeoutExpired"):
-        Espeak(program(tmp_path, f"exec {os.environ.get('SLEEP', '/bin/sleep')} 60")).phonemize("Hola", "e")

@@ -84,6 +84,16 @@ def test_years(written: str, spoken: str) -> None:
         ("**bold** and _it_, `code` and [a link](http://x.y)", "bold and it, code and a link"),
         ("# Title\n- one\n* two", "Title\none\ntwo"),
         ("this—or that – wait...", "this—or that — wait…"),
+        (
+            "on 3/4/2026 or 31/12/1999",
+            "on March fourth, twenty twenty six or December thirty first, nineteen ninety nine",
+        ),
+        ("99/99/2020", "ninety nine slash ninety nine slash twenty twenty"),
+        ("1/2, 3/4 and 2/3", "one half, three quarters and two thirds"),
+        ("½, 3½ and ⅔", "one half, three and one half and two thirds"),
+        ("24/7", "twenty four slash seven"),
+        ("1,000 -5", "one thousand minus five"),
+        ("5 µm", "five micrometers"),
         ("R&D", "R and D"),
         ("and/or", "and or or"),
         ("don’t", "don't"),
@@ -92,6 +102,10 @@ def test_years(written: str, spoken: str) -> None:
 )
 def test_what_is_not_a_word_becomes_words(text: str, spoken: str) -> None:
     assert " ".join(spoken_english(text).replace("\n", " \n ").split(" ")).replace(" \n ", "\n") == spoken
+
+
+def test_british_dates_begin_with_the_day() -> None:
+    assert spoken_english("3/4/2026", british=True) == "April third, twenty twenty six"
 
 
 @given(st.text(max_size=200))
@@ -119,6 +133,8 @@ HOSTILE = [
     "#",
     "](",
     "1st",
+    "1/",
+    "½",
 ]
 
 
