@@ -39,9 +39,9 @@ def may_read(model: ScheduledModel, waiting: QueuedRequest) -> bool:
 def free_weight(model: ScheduledModel, waiting: QueuedRequest) -> int | None:
     """Return the slots for a request that needs some, None if they are not free now.
 
-    A suspect gets the whole engine at first.
+    A suspect gets the whole engine at first, unless that is another server: it did not die, and others use it as well.
     """
-    if waiting.request.suspect:
+    if waiting.request.suspect and not (model.spec is not None and model.spec.elsewhere):
         return None if model.busy else model.engine_slots
     slots = model.slots
     weight = min(waiting.request.weight, slots)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from protocol.failures import Code
@@ -9,6 +10,7 @@ from protocol.ids import RequestKey
 from protocol.messages.events import Outcome
 from protocol.messages.work import SubmitRequest
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.queue.grants import ALONE_S
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
@@ -154,3 +156,26 @@ def test_shutdown_refuses_queued_and_finishes_running_requests() -> None:
         sim.finish(key)
     sim.run_until_idle()
     assert not sim.of_state(WorkerState.READY, WorkerState.DRAINING)
+
+
+def test_a_suspect_runs_alone_for_a_while() -> None:
+    sim = loaded("a", slots=2)
+    suspect, others = sim.submit("a", suspect=True), [sim.submit("a") for _ in range(2)]
+    sim.pass_time(ALONE_S - 1)
+    sim.run_until_idle()
+    assert sim.order == [suspect]
+    sim.pass_time(1.0)
+    sim.run_until_idle()
+    assert sim.order == [suspect, others[0]]
+    sim.finish(suspect)
+    assert sim.order == [suspect, *others]
+
+
+def test_a_suspect_on_another_server_does_not_wait_for_others() -> None:
+    sim = loaded("a", slots=2)
+    model = sim.state.models["a"]
+    assert model.spec is not None
+    model.spec = msgspec.structs.replace(model.spec, elsewhere=True)
+    keys = [sim.submit("a"), sim.submit("a", suspect=True)]
+    sim.run_until_idle()
+    assert sim.order == keys

@@ -8,7 +8,6 @@ from protocol.failures import Code
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.backoff import FORGIVEN_AFTER_PAUSES, BackoffPolicy
 from supervisor.scheduler.crash_record import MAX_CRASHES, REMEMBERED_S
-from supervisor.scheduler.queue.grants import ALONE_S
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
@@ -218,19 +217,6 @@ def test_suspects_run_alone_and_keep_their_queue_position() -> None:
     assert sim.order == [*keys, *retries]
     sim.finish(retries[1])
     assert sim.order == [*keys, *retries, waiting]
-
-
-def test_a_suspect_runs_alone_for_a_while() -> None:
-    sim = loaded("a", slots=2)
-    suspect, others = sim.submit("a", suspect=True), [sim.submit("a") for _ in range(2)]
-    sim.pass_time(ALONE_S - 1)
-    sim.run_until_idle()
-    assert sim.order == [suspect]
-    sim.pass_time(1.0)
-    sim.run_until_idle()
-    assert sim.order == [suspect, others[0]]
-    sim.finish(suspect)
-    assert sim.order == [suspect, *others]
 
 
 def test_workers_that_never_start_are_not_waited_for() -> None:
