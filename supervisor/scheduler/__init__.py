@@ -5,6 +5,6 @@ is this folder's own (`tests/test_architecture.py`). The tables and policies (`m
 `backoff`) can be read on their own. `Scheduler` has a method for each event, and holds the state; what an event changes is
 a function over the state (`client_events`, `worker_events`, `worker_deaths`). A model is changed in `model_changes`, and
 in `recovery/` when it is taken over.
-`memory/` counts memory, `queue/` has the requests that wait. Add no I/O and no import of other folders of the supervisor but
-`metrics`.
+`loads/` decides about loads, `memory/` counts memory, `queue/` has the requests that wait. Add no I/O and no import of other
+folders of the supervisor but `metrics`.
 """

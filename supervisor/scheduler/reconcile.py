@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, load_plans, loads_in_progress, model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
-from supervisor.scheduler.load_assignment import (
+from supervisor.scheduler.loads import dry_runs, progress
+from supervisor.scheduler.loads.assignment import (
     LAST_ORDER,
     EvictionClaim,
     assign_workers,
@@ -58,9 +59,9 @@ def reconcile(state: SchedulerState, now: float) -> None:
         _grant(state, model, claims.get(model.name), now)
         _finish_drain(state, model, claims.get(model.name), now)
         announce_queued(state, model, now)
-        loads_in_progress.note_beginning(model, now)
+        progress.note_beginning(model, now)
         model_changes.let_worker_remember(state, model)
-    load_plans.advance_plans(state, candidates, now)
+    dry_runs.advance_plans(state, candidates, now)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)

@@ -25,7 +25,6 @@ from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler import (
     client_events,
-    load_plans,
     reconcile,
     spare_workers,
     worker_deaths,
@@ -33,6 +32,7 @@ from supervisor.scheduler import (
 )
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
+from supervisor.scheduler.loads import dry_runs
 from supervisor.scheduler.memory import memory_events, pressure
 from supervisor.scheduler.policy import PolicySource
 from supervisor.scheduler.recovery import recovery_events
@@ -140,7 +140,7 @@ class Scheduler:
 
     def plan_requested(self, peer: str, number: int, spec: ModelSpec) -> None:
         """A caller wants to know what a load of this model would do; answered with a :class:`~protocol.messages.models.LoadPlan`."""
-        load_plans.plan_requested(self._state, peer, number, spec)
+        dry_runs.plan_requested(self._state, peer, number, spec)
 
     def unload_requested(self, peer: str, number: int, name: str) -> bool:
         """A caller wants a model unloaded; return False if it is neither loaded nor about to be."""
@@ -152,7 +152,7 @@ class Scheduler:
 
     def call_abandoned(self, peer: str, number: int) -> None:
         """A caller hung up: what it began goes on, but is not answered."""
-        load_plans.forget_plans(self._state, peer, number)
+        dry_runs.forget_plans(self._state, peer, number)
         client_events.call_abandoned(self._state, peer, number)
 
     def download_ended(self, name: str, spec: ModelSpec | None, failure: Failure | None, now: float) -> None:
@@ -179,7 +179,7 @@ class Scheduler:
 
     def model_checked(self, worker: str, estimate: MemoryEstimate) -> None:
         """A worker finds nothing against loading its model, which would need this memory."""
-        load_plans.model_checked(self._state, worker, estimate)
+        dry_runs.model_checked(self._state, worker, estimate)
         worker_events.model_checked(self._state, worker, estimate)
 
     def load_progressed(self, worker: str, progress: LoadProgressed) -> None:
@@ -192,7 +192,7 @@ class Scheduler:
 
     def load_failed(self, worker: str, failure: Failure, now: float) -> None:
         """A check or the start of an engine failed: everything that waits is refused with the reason."""
-        load_plans.check_failed(self._state, worker, failure)
+        dry_runs.check_failed(self._state, worker, failure)
         worker_events.load_failed(self._state, worker, failure, now)
 
     def engine_died(
@@ -213,7 +213,7 @@ class Scheduler:
 
     def worker_gone(self, worker: str, failure: Failure, now: float) -> None:
         """A worker process is gone, whatever it was doing."""
-        load_plans.worker_gone(self._state, worker, failure)
+        dry_runs.worker_gone(self._state, worker, failure)
         worker_deaths.worker_gone(self._state, worker, failure, now)
 
     def memory_short(self, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
@@ -240,7 +240,7 @@ class Scheduler:
 
     def gateway_gone(self, gateway: str) -> None:
         """A gateway is gone: its waiting requests are dropped, and its running ones are cancelled."""
-        load_plans.forget_plans(self._state, gateway)
+        dry_runs.forget_plans(self._state, gateway)
         client_events.gateway_gone(self._state, gateway)
 
     def close(self) -> None:

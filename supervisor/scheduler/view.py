@@ -13,8 +13,8 @@ from protocol.messages.caller import Caller
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import OptionValue
-from supervisor.scheduler import loads_in_progress
 from supervisor.scheduler.inputs import ModelTarget
+from supervisor.scheduler.loads.progress import loads_in_progress
 from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.scheduled_model import NEVER
@@ -131,7 +131,7 @@ class SchedulerView:
 
     def loads(self, now: float) -> list[LoadInProgress]:
         """Return the loads that have begun and not ended, the oldest first."""
-        return loads_in_progress.loads_in_progress(self._state, now)
+        return loads_in_progress(self._state, now)
 
     def queue_shares(self, name: str) -> list[QueueShare]:
         """Return what waits for a model, by API key."""

@@ -11,7 +11,7 @@ from protocol.messages.peers import CheckModel
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerEvent, WorkerState
-from supervisor.scheduler import load_assignment, spare_workers
+from supervisor.scheduler import spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
 from supervisor.scheduler.eviction import (
     Blocked,
@@ -24,6 +24,7 @@ from supervisor.scheduler.eviction import (
     Verdict,
     decide_eviction,
 )
+from supervisor.scheduler.loads import assignment
 from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, satisfies
@@ -102,7 +103,7 @@ def _plan(
     state: SchedulerState, plan: PendingPlan, estimate: MemoryEstimate, candidates: Iterable[ScheduledModel], now: float
 ) -> LoadPlan:
     spec, available = plan.spec, memory_events.available_memory(state, now)
-    loaded = load_assignment.models_as_seen_by(spec.name, state, candidates, now)
+    loaded = assignment.models_as_seen_by(spec.name, state, candidates, now)
     groups = state.policies.of(spec.name).groups
     limits = LoadLimits(state.limits.models, available, state.policies.groups)
     verdict = decide_eviction(LoadRequest(spec.name, spec.type, estimate, spec.npu, groups), loaded, limits)
@@ -129,7 +130,7 @@ def _plan(
         context=context or estimate.context,
         slots=estimate.slots,
         evictions=[_eviction(each, names[each.model].value, now) for each in staying if each.model in names],
-        refusal=load_assignment.refusal_of(spec.name, estimate, verdict),
+        refusal=assignment.refusal_of(spec.name, estimate, verdict),
     )
 
 

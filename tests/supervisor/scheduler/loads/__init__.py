@@ -1,0 +1,1 @@
+"""Loads: assignment of workers, dry runs, and how far loads are."""
