@@ -158,7 +158,7 @@ def test_a_text_that_takes_too_long_is_refused_before_it_is_spoken(
     server: LemonbusServer, fields: dict[str, Any]
 ) -> None:
     answer = server.client.post(ROUTE, {"model": MODEL, **fields})
-    assert (answer.status, answer.error["code"]) == (400, "invalid_request"), answer
+    assert (answer.status, answer.error["param"]) == (400, "input"), answer
     assert "send it in parts" in answer.error["message"]
 
 
@@ -171,7 +171,7 @@ def test_letters_that_a_voice_does_not_speak_are_named(server: LemonbusServer) -
 
 def test_a_text_without_words_is_refused(server: LemonbusServer) -> None:
     answer = ask(server, "!!! ...")
-    assert (answer.status, answer.error["code"]) == (400, "invalid_request"), answer
+    assert (answer.status, answer.error["code"], answer.error["param"]) == (400, "invalid_request", "input"), answer
     assert "no words" in answer.error["message"]
 
 

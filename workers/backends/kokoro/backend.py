@@ -6,6 +6,7 @@ It speaks one text at a time, and stops within a sentence when its client hangs 
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from protocol.models.recipes import RecipeDescriptor
 from protocol.wire.speech import SPEECH
 from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
+from workers.backends.error_texts import ErrorTexts
 from workers.backends.kokoro.descriptor import DESCRIPTOR, KEY, PACKAGE, SUFFIXES, identify
 from workers.backends.kokoro.spoken_input import InputError, unspoken
 from workers.backends.kokoro.voice_names import VoiceError, language_of, voices_of
@@ -56,6 +58,7 @@ class KokoroBackend(ProgramBackend):
 
     descriptor: ClassVar[RecipeDescriptor] = DESCRIPTOR
     hidden: ClassVar[tuple[str, ...]] = ("KOKORO_",)
+    error_texts: ClassVar[ErrorTexts] = ErrorTexts(field=re.compile(r"`(input|voice)`: "))
     program = "kokoro-server"
     slots = 1
 

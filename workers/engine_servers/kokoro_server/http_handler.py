@@ -107,14 +107,12 @@ class KokoroHttpHandler(EngineHttpHandler):
             raise EngineHttpError(str(problem), 501, "not_supported_error") from None
         except TooLongError as problem:
             minutes = math.ceil(problem.length / most * MAX_SOUND_S / 60)
-            what = (
-                f"`input` would take about {minutes} minutes; a request may have {MAX_SOUND_S // 60}: send it in parts"
-            )
+            what = f"`input`: it would take about {minutes} minutes; a request may have {MAX_SOUND_S // 60}: send it in parts"
             raise EngineHttpError(what) from None
         except (BrokenError, EspeakError) as problem:
             raise EngineHttpError(str(problem), 500, "server_error") from None
         if not phonemes:
-            raise EngineHttpError("`input` has no words")
+            raise EngineHttpError("`input`: there are no words in it")
         samples = self._samples(phonemes, voice, request.speed)
         self._begin_sound(MEDIA_TYPES[request.response_format])
         encoder = SoundEncoder(request.response_format)
