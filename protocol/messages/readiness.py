@@ -40,7 +40,7 @@ class DrainReport(msgspec.Struct, frozen=True):
     running: int
     """Requests that engines work on, and long lists between two pieces."""
     queued: int
-    """Requests that wait."""
+    """Requests that wait, or of which pictures or recordings are still being read."""
 
 
 @repeated_call

@@ -40,10 +40,14 @@ class ReadinessCalls:
         record: ServerRecord,
         calls: GatewayCalls,
         awaited: Callable[[], list[AwaitedModel]],
+        reserved: Callable[[], int],
     ) -> None:
-        """``awaited`` returns the models for the start that are neither loaded nor have failed for good."""
+        """``awaited`` returns the models for the start that are neither loaded nor have failed for good.
+
+        ``reserved`` returns how many accepted requests are still to come from gateways.
+        """
         self._loop, self._bus, self._peers, self._models, self._view = loop, bus, peers, models, view
-        self._record, self._calls, self._awaited = record, calls, awaited
+        self._record, self._calls, self._awaited, self._reserved = record, calls, awaited, reserved
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -66,7 +70,7 @@ class ReadinessCalls:
         self._report_drain(peer, call.number)
 
     def _report_drain(self, peer: str, number: int) -> None:
-        report = DrainReport(self._record.drained, self._view.running, self._view.queued)
+        report = DrainReport(self._record.drained, self._view.running, self._view.queued + self._reserved())
         self._calls.answer(peer, number, report)
 
     def _get_readiness(self, peer: str, call: GetReadiness, _payload: bytes) -> None:

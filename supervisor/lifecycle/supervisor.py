@@ -85,6 +85,7 @@ class Supervisor:
             record=components.record,
             calls=components.calls,
             awaited=self.preload.awaited,
+            reserved=lambda: components.admission.reserved,
         )
         components.messages.add(self.readiness.handlers())
         self.shutdown = GracefulShutdown(

@@ -53,8 +53,13 @@ class KeyAdmission:
         self._limits, self._budgets, self._clock = limits, budgets, clock
         self._report, self._remember, self._resumed = report, remember, resumed
         self._held: set[RequestKey] = set()
-        self._reserved: dict[RequestKey, Caller] = {}
-        """Call that reserved a request → the caller, until the request comes."""
+        self._reserved: dict[RequestKey, Caller | None] = {}
+        """Call that reserved a request → the caller (None without keys), until the request comes."""
+
+    @property
+    def reserved(self) -> int:
+        """How many accepted requests are still to come: their pictures or recordings are being read."""
+        return len(self._reserved)
 
     def admit(
         self,
@@ -71,6 +76,8 @@ class KeyAdmission:
         or one that has ended, and a gateway with a new connection submits it again.
         """
         if caller is None or not caller.limited or key.attempt > 1:
+            if reservation is not None:
+                self._reserved.pop(reservation, None)
             submit()
             return
         reserved = reservation is not None and self._was_reserved(reservation, caller)
@@ -100,8 +107,7 @@ class KeyAdmission:
         """Count a coming request and call ``accepted``, now or in a moment; or refuse the call (attempt 0)."""
 
         def keep() -> None:
-            if caller is not None and caller.limited:
-                self._reserved[call] = caller
+            self._reserved[call] = caller
             accepted()
 
         self.admit(call, caller, keep)
@@ -119,7 +125,7 @@ class KeyAdmission:
     def gateway_reconnected(self, gateway: str) -> None:
         """Forget what is held or reserved for a gateway: it asks for all of it again, and only that counts."""
         for call, caller in self._reserved.items():
-            if call.gateway == gateway:
+            if call.gateway == gateway and caller is not None and caller.limited:
                 self._limits.give_back(caller, self._loop.now())
                 self._remember(caller.key)
         self.gateway_gone(gateway)
@@ -134,13 +140,15 @@ class KeyAdmission:
 
     def _open(self, caller: Caller) -> int:
         """Return how many requests of a key wait, run or are reserved."""
-        reserved = sum(each.key == caller.key for each in self._reserved.values())
-        return self._scheduler.view.requests_of_key(caller.key) + reserved
+        return self._scheduler.view.requests_of_key(caller.key) + len(self._reservations_of(caller))
 
     def _reserved_tokens(self, caller: Caller) -> int:
         """Return the tokens that a key's waiting, running and reserved requests may use."""
-        reserved = sum(each.reserved_tokens for each in self._reserved.values() if each.key == caller.key)
+        reserved = sum(each.reserved_tokens for each in self._reservations_of(caller))
         return self._scheduler.view.reserved_tokens(caller.key) + reserved
+
+    def _reservations_of(self, caller: Caller) -> list[Caller]:
+        return [each for each in self._reserved.values() if each is not None and each.key == caller.key]
 
     def _decide(self, key: RequestKey, caller: Caller, submit: Callable[[], None]) -> None:
         now = self._loop.now()

@@ -20,7 +20,7 @@ class DrainAnswer(msgspec.Struct):
     """Whether new requests are refused with 503 ``drained``, until an undrain or a restart."""
     running: int
     queued: int
-    """Those that wait: they were accepted before the drain."""
+    """Those that wait, or of which pictures or recordings are still being read: they were accepted before the drain."""
 
 
 def _answer(report: DrainReport) -> DrainAnswer:

@@ -1,4 +1,4 @@
-"""What ``/readyz?model=NAME`` says of a model that is not loaded."""
+"""What ``/readyz?model=NAME`` says of a model that is not loaded, and which requests a drain waits for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from protocol.failures import Code, Failure
 from protocol.messages.health import FailedModel
-from protocol.messages.readiness import AwaitedModel, GetReadiness, ReadinessReport
+from protocol.messages.readiness import AwaitedModel, DrainReport, GetDrain, GetReadiness, ReadinessReport
 from supervisor.handlers.readiness import ReadinessCalls
 from supervisor.persistence.server_record import ServerRecord
 
@@ -32,7 +32,25 @@ def test_the_reason_is_the_last_known_failure(failed: list[FailedModel], reason:
         record=record,
         calls=calls,
         awaited=list,
+        reserved=lambda: 0,
     )
     readiness.handlers()[GetReadiness]("g1", GetReadiness(1, "alias"), b"")
     calls.answer.assert_called_once_with("g1", 1, ReadinessReport(False, [AwaitedModel("m", "absent", reason)]))
     assert list(record.failed_at_start) == ["m"]
+
+
+def test_a_drain_waits_for_requests_whose_pictures_are_still_read() -> None:
+    calls = Mock()
+    readiness = ReadinessCalls(
+        loop=Mock(),
+        bus=Mock(),
+        peers=Mock(),
+        models=Mock(),
+        view=Mock(running=1, queued=2),
+        record=ServerRecord(),
+        calls=calls,
+        awaited=list,
+        reserved=lambda: 4,
+    )
+    readiness.handlers()[GetDrain]("g1", GetDrain(1), b"")
+    calls.answer.assert_called_once_with("g1", 1, DrainReport(drained=False, running=1, queued=6))

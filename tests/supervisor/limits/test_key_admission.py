@@ -293,3 +293,22 @@ def test_a_reservation_of_a_request_that_was_admitted_before_counts_no_longer(ga
     gate.admission.admit(FIRST, caller, lambda: gate.submitted.append(FIRST), call, admitted=True)
     gate.admit(SECOND, caller)
     assert gate.submitted == [FIRST, SECOND], "only what the scheduler has counts"
+
+
+@pytest.mark.parametrize("caller", [None, Caller("k"), Caller("k", requests_per_minute=5)])
+@pytest.mark.parametrize("end", ["it comes", "its client leaves", "its gateway ends", "its gateway asks again"])
+def test_a_reserved_request_is_still_to_come_until_it_comes_or_ends(
+    gate: Admission, caller: Caller | None, end: str
+) -> None:
+    gate.reserve(CALL, caller)
+    assert gate.admission.reserved == 1
+    match end:
+        case "it comes":
+            gate.come(FIRST, caller, CALL)
+        case "its client leaves":
+            gate.admission.cancelled(CALL)
+        case "its gateway ends":
+            gate.admission.gateway_gone(CALL.gateway)
+        case _:
+            gate.admission.gateway_reconnected(CALL.gateway)
+    assert gate.admission.reserved == 0
