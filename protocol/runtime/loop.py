@@ -221,11 +221,8 @@ class Loop:
         if timers:
             longest = min(longest, max(0.0, timers[0][0] - self.now()))
         ready = self._ready()
-        try:
-            # epoll rounds up to milliseconds: otherwise a timer that is 0.4 ms away would be a busy loop.
-            happened = self._epoll.poll(0.0 if ready else longest)
-        except InterruptedError:
-            happened = []
+        # epoll rounds up to milliseconds: otherwise a timer that is 0.4 ms away would be a busy loop.
+        happened = self._epoll.poll(0.0 if ready else longest)
         self._removed.clear()
         for fd, flags in happened:
             if fd in self._sockets:
@@ -238,7 +235,8 @@ class Loop:
             if known:
                 self._used.add(fd)
                 self._call(known[1])
-        self._fire()
+        if timers and timers[0][0] <= self.now():
+            self._fire()
         self._end_iteration()
 
     def _end_iteration(self) -> None:
