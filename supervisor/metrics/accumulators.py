@@ -103,10 +103,12 @@ class Counter:
 
     def add(self, labels: Labels, amount: float = 1) -> None:
         """Add to one combination. If there are too many, add to the one that all further ones share."""
-        values = self._values
-        if labels not in values and len(values) >= MAX_SERIES:
-            labels = self._overflow
-        values[labels] = values.get(labels, 0) + amount
+        try:
+            self._values[labels] += amount
+        except KeyError:
+            if len(self._values) >= MAX_SERIES:
+                labels = self._overflow
+            self._values[labels] = self._values.get(labels, 0) + amount
 
     @property
     def values(self) -> Mapping[Labels, float]:
