@@ -95,6 +95,7 @@ class EngineSession:
                 key=backend.key,
                 look_up=name_lookup(loop),
                 on_unreachable=lambda reason: remote.end("does not answer", reason),
+                on_progress=lambda: self.monitor.progress(),  # noqa: PLW0108 - the monitor is made below
             )
         else:
             self.engine = process = EngineProcess(loop, backend, log, label, self._progressed, self._exited)

@@ -33,6 +33,7 @@ class ExchangeOwner(Protocol):
     loop: Loop
     timeout: float
     open: bool
+    on_progress: Callable[[], None]
     read_batcher: ReadBatcher
 
     def choose(self, tried: Collection[RemoteServer]) -> RemoteServer | None:
@@ -107,6 +108,7 @@ class RemoteExchange(EngineExchange):
         unsent = self.connection.unsent if self.connection is not None else 0
         if unsent < self._unsent:
             self._last_at = self._servers.loop.now()
+            self._servers.on_progress()
         self._unsent = unsent
         silent = self._servers.loop.now() - self._last_at
         if silent >= self._servers.timeout:

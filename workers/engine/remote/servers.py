@@ -50,15 +50,18 @@ class RemoteServers:
         key: str,
         look_up: NameLookup,
         on_unreachable: Callable[[str], None],
+        on_progress: Callable[[], None],
     ) -> None:
         """Ask nothing yet.
 
         ``health``: the request to a server that is down; ``is_healthy`` judges the status of the answer. ``timeout``: seconds without a byte after which a request has
-        failed. ``on_unreachable`` is called when no server could be reached and no other request is being answered.
+        failed. ``on_unreachable`` is called when no server could be reached and no other request is being answered,
+        ``on_progress`` now and then while a server takes a request.
         """
         self.loop, self.timeout = loop, timeout
         self._health, self._is_healthy = health, is_healthy
         self._look_up, self._on_unreachable = look_up, on_unreachable
+        self.on_progress = on_progress
         self.open = True
         self.read_batcher = ReadBatcher(loop)
         self.servers = [RemoteServer(loop, each, max_kept, key, self.read_batcher) for each in addresses]

@@ -82,6 +82,7 @@ class OtherServers:
         urls = [f"{scheme}://127.0.0.1:{each.getsockname()[1]}/api/v1" for each in used]
         self.accepted: list[socket.socket] = []
         self.unreachable: list[str] = []
+        self.progress: list[float] = []
         self.lookups: list[str] = []
         self.finds_names = True
         self.servers = RemoteServers(
@@ -94,6 +95,7 @@ class OtherServers:
             key="the-key",
             look_up=self.look_up,
             on_unreachable=self.unreachable.append,
+            on_progress=lambda: self.progress.append(self.loop.now()),
         )
 
     def close(self) -> None:
