@@ -55,7 +55,7 @@ def answer_inference(
     writer = translated.writer
     request = msgspec.structs.replace(translated, label=context.label, stream=writer is not None)
     if writer is not None:
-        answer = answer_stream.stream(session, req.env, request, patient=not writer.ping())
+        answer = answer_stream.stream(session, req.env, request, patient=not writer.has_ping)
         set_stream(resp, ResponseStream(answer, context, writer, translated.before_end), writer.media_type)
         return
     if translated.takes_long:

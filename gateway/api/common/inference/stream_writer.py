@@ -48,6 +48,11 @@ class StreamWriter(abc.ABC):
         """Return what keeps the connection alive while the engine is silent; empty bytes if the form has nothing for this."""
         return b""
 
+    @property
+    def has_ping(self) -> bool:
+        """Whether :meth:`ping` has anything to write. It is not called for this: the first one may be the beginning of the stream."""
+        return type(self).ping is not StreamWriter.ping
+
 
 class EventStreamWriter(StreamWriter):
     """OpenAI's form: passes the engine's events on, and keeps no state."""
