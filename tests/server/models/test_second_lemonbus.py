@@ -187,17 +187,6 @@ def test_a_client_that_hangs_up_ends_the_request_there(
     wait_for(lambda: server.state()["granted"] == other.state()["granted"] == 0, "it has ended on both")
 
 
-def test_a_client_that_does_not_read_ends_the_request_there(other: LemonbusServer, start_server: StartServer) -> None:
-    url, served = f"http://127.0.0.1:{other.port}/v1", "extra.tiny-kokoro"
-    server = start_server(models={"sound": {"url": url, "served_name": served, "type": "tts"}}, inbox_bytes=10_000)
-    body = {"model": "sound", "input": "Hello world. " * 1200, "response_format": "pcm"}
-    connection = server.client.connect(receive_buffer=4096)
-    answer = server.client.start("POST", "/v1/audio/speech", body, connection=connection)
-    wait_for(lambda: [it for it in server.lines if it.get("code") == "client_too_slow"], "the answer is ended")
-    wait_for(lambda: server.state()["granted"] == other.state()["granted"] == 0, "it has ended on both")
-    assert not answer.finish().complete
-
-
 @pytest.mark.parametrize("name", ["text", "sound"])
 def test_an_engine_that_dies_there_does_not_look_like_an_end(
     server: LemonbusServer, other: LemonbusServer, name: str
