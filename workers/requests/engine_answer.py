@@ -19,11 +19,12 @@ from workers.engine.connections.exchange import encoding_of, seconds_to_wait
 from workers.engine.error_responses import ErrorSource, failure_in_body, failure_of_response
 from workers.stream.answer_forms import check_answer, is_json
 from workers.stream.byte_stream import ByteStream
+from workers.stream.choice_totals import totals_of
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
 from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, renames, summaries_of
 from workers.stream.sse_parser import EVENT_END
-from workers.stream.token_timing import EngineSpan, TokenTiming
+from workers.stream.token_timing import TokenTiming
 from workers.stream.transcript_events import TranscriptFilter
 from workers.stream.usage import estimated_answer_tokens, with_usage_of_all
 
@@ -271,36 +272,21 @@ class EngineAnswer:
         """Return the cost of the finished generation of ``model``."""
         reader = self._bytes or self._stream
         summaries = reader.summaries() if reader is not None else self._summaries
-        prompt = cached = output = 0
-        engine: EngineSpan | None = None
-        for usage, timings in ((each.usage, each.timings) for each in summaries):
-            if usage is not None:
-                prompt += usage.prompt_tokens
-                output += usage.completion_tokens
-            if timings is not None:
-                cached += timings.cache_n
-                span = EngineSpan(timings.prompt_ms / 1000, timings.predicted_ms / 1000)
-                if engine is not None:
-                    span = engine.followed_by(span) if self.request.in_turn else engine.merged_with(span)
-                engine = span
-            elif usage is not None:
-                cached += usage.cached_tokens
-        # Each choice reports its whole prompt, but a prompt is computed once, however many choices it has.
-        choices = max(1, self.request.choices) if len(summaries) > 1 else 1
-        prompt, cached, output = prompt // choices, cached // choices, output or self.tokens
-        estimated = self._run.endpoint in _COUNTED and not any(each.usage for each in summaries)
+        totals = totals_of(summaries, self.request.choices, in_turn=self.request.in_turn)
+        prompt, output = totals.prompt, totals.output or self.tokens
+        estimated = self._run.endpoint in _COUNTED and not totals.reported
         if estimated:
             prompt = estimated_prompt_tokens(self.request.body)
             output = output or estimated_answer_tokens(self._whole)
         now = self._clock()
         # A patient connection was not read for each token, so only the engine knows when its tokens came.
-        watched = not (self.request.patient and engine)
+        watched = not (self.request.patient and totals.span)
         marks = self._assembler.marks if isinstance(self._assembler, ResponseAssembler) else []
-        times = self._timing.finish(output, now, engine, watched, marks)
+        times = self._timing.finish(output, now, totals.span, watched, marks)
         return Outcome(
             model=model,
             prompt_tokens=prompt,
-            cached_tokens=cached,
+            cached_tokens=totals.cached,
             output_tokens=output,
             first_token_s=times.first,
             decode_s=times.decode,
