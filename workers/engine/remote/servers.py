@@ -5,8 +5,8 @@ Invariants:
 * A request goes to the least busy of the servers that are up; of equally busy ones, to one that has not failed in the last minute,
   in the order of the configuration. So a request that runs alone after a failure gets another server, even if the first is up again.
   If all are down, it is tried nevertheless: they may be up again.
-* A server that refuses connections, breaks one, is silent, does not speak HTTP, or answers 5xx, 401, 403 or 429 to a request is down
-  until it answers its health request.
+* A server that refuses connections, breaks one, is silent, does not speak HTTP, answers 5xx (except 501 and 508), 401,
+  403 or 429, or redirects a request, is down until it answers its health request.
 """
 
 from __future__ import annotations
