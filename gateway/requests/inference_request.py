@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from protocol.failures import DECODE_ERRORS
 from protocol.messages.events import Outcome
 from protocol.models.sampling import TOKEN_LIMIT_FIELDS
 from protocol.requests.text_limits import Pause, RequestFields, estimated_tokens, no_pause
@@ -16,6 +18,10 @@ DEFAULT_ANSWER_TOKENS: Final = 4096
 MAX_RESERVED_TOKENS: Final = 10**12
 _GENERATIONS: Final = frozenset({"chat/completions", "completions", "completion", "infill"})
 """Endpoints whose engines generate tokens."""
+_LLAMACPP_ROUTES: Final = frozenset({"completion", "infill"})
+"""Those of them that only llama.cpp has."""
+_LLAMACPP_LIMIT: Final = "n_predict"
+"""The field that other engines ignore."""
 _WITHOUT_TOKENS: Final = ("audio/", "images/")
 """Prefixes of endpoints whose engines do not count tokens."""
 
@@ -57,11 +63,28 @@ def reserved_tokens(endpoint: str, answers: int, fields: RequestFields, pause: P
     """
     if not answers or endpoint.startswith(_WITHOUT_TOKENS):
         return 0
-    each = _answer_limit(fields) if endpoint in _GENERATIONS else 0
+    each = _answer_limit(endpoint, fields) if endpoint in _GENERATIONS else 0
     return min(MAX_RESERVED_TOKENS, estimated_tokens(fields, pause) + answers * each)
 
 
-def _answer_limit(fields: RequestFields) -> int:
-    """Return the tokens that an answer may have; a negative limit is none."""
-    given = [msgspec.json.decode(fields[name]) for name in TOKEN_LIMIT_FIELDS if name in fields]
-    return max((limit for limit in given if type(limit) is int and limit >= 0), default=DEFAULT_ANSWER_TOKENS)
+def _answer_limit(endpoint: str, fields: RequestFields) -> int:
+    """Return the tokens that an answer may have: the largest limit, because engines differ in which field they use.
+
+    A negative limit is none. In a chat or a text completion, neither is 0, and ``n_predict`` alone does not count.
+    """
+    native = endpoint in _LLAMACPP_ROUTES
+    given = {name: _decoded(fields[name]) for name in TOKEN_LIMIT_FIELDS if name in fields}
+    given = {name: limit for name, limit in given.items() if limit is not None}
+    least = 0 if native else 1
+    limits = [limit if type(limit) is int and limit >= least else DEFAULT_ANSWER_TOKENS for limit in given.values()]
+    if not given or (not native and given.keys() == {_LLAMACPP_LIMIT}):
+        limits.append(DEFAULT_ANSWER_TOKENS)
+    return max(limits)
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    """Return a value, or NaN for a number that is too large."""
+    try:
+        return msgspec.json.decode(raw)
+    except DECODE_ERRORS:
+        return math.nan
