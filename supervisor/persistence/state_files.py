@@ -92,13 +92,25 @@ class StateFile:
         """Writes that failed after they were begun. The reader of this list empties it."""
 
     def changed(self) -> bool:
-        """Return whether the file has been replaced since the last call or write."""
+        """Return whether the file has been replaced since the last call or write, or can be read again."""
         if self._unfinished:
             return False
         version = file_version(self.path)
         if version == self._version:
-            return False
+            return self.readable_again()
         self._version = version
+        return True
+
+    def readable_again(self) -> bool:
+        """Return whether the file could not be read, but can be now: it has to be read before it is replaced."""
+        if not self._unread or self._unfinished:
+            return False
+        try:
+            read_json_object(self.path)
+        except OSError:
+            return False
+        except ValueError:
+            pass  # it can be read; what is wrong with it is known when it is
         return True
 
     @property

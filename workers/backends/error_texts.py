@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _NEVER: Final = re.compile(r"(?!)")
+_LEAST_KEY: Final = 8
+"""Characters."""
 
 
 class ErrorTexts(NamedTuple):
@@ -33,8 +35,11 @@ class ErrorTexts(NamedTuple):
 
 
 def without_key(body: bytes, key: str) -> bytes:
-    """Return an error response without the key that the request had: some servers repeat it."""
-    return body.replace(key.encode(), b"(key)") if key else body
+    """Return an error response without the key that the request had: some servers repeat it.
+
+    A shorter one than :data:`_LEAST_KEY` stays: it is a placeholder such as ``none``, a word that messages also have.
+    """
+    return body.replace(key.encode(), b"(key)") if len(key) >= _LEAST_KEY else body
 
 
 def shorten_advice(most: int, *, can_grow: bool) -> str:

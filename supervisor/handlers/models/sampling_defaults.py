@@ -37,30 +37,37 @@ class SamplingDefaultsStore:
         ``finish``: see :class:`supervisor.persistence.state_files.StateFile`.
         """
         self._file = StateFile(path, finish)
+        self._report_problem = report
         self.values: dict[str, SamplingValue] = {}
         """Parameter → value, for those that are set."""
+        self._read()
+
+    def _read(self) -> None:
         try:
             items = self._file.read()
         except ValueError as problem:
             items = {}
-            report(f"{problem}; {self._file.move_aside()}")
+            self._report_problem(f"{problem}; {self._file.move_aside()}")
         except OSError as problem:
             items = {}
-            report(f"{FILE} cannot be read: {problem.strerror}")
+            self._report_problem(f"{FILE} cannot be read: {problem.strerror}")
         for name, value in items.items():
             try:
                 self.values = apply_change(self.values, check_params({name: value}))
             except LemonbusError as problem:
-                report(f"{FILE}: {printable(name)} is left out: {problem}")
+                self._report_problem(f"{FILE}: {printable(name)} is left out: {problem}")
 
     def change(self, change: dict[str, SamplingValue | None]) -> bool:
         """Apply and store a change; return whether anything is different now.
 
         Raises ``invalid_request``, or ``internal_error`` if the file cannot be written, in which case nothing changes.
         """
-        values = apply_change(self.values, check_params(change))
+        checked = check_params(change)
+        if read := self._file.readable_again():
+            self._read()
+        values = apply_change(self.values, checked)
         if values == self.values:
-            return False
+            return read
         try:
             self._file.replace(values)
         except OSError as problem:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from protocol import small_files
 from protocol.failures import LemonbusError
+from protocol.models.memory import HOST
+from protocol.models.recipes import ModelSpec
 from protocol.small_files import MAX_BYTES
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
 from supervisor.models import measured_memory
 from supervisor.models.catalogues import user_models
+from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.options import saved_options
+from supervisor.models.options.saved_options import SavedOptions
 from supervisor.persistence import state_files
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
 from tests.support.waiting import wait_for
+from workers.backends.registry import DESCRIPTORS
 
 FILES = [user_models.FILE, saved_options.FILE, sampling_defaults.FILE]
 
@@ -62,6 +71,56 @@ def test_a_file_that_could_not_be_read_is_replaced_only_after_it_could(tmp_path:
     path.unlink()
     assert store.change({"temperature": 0.5})
     assert SamplingDefaultsStore(path, lambda _: None).values == {"temperature": 0.5}
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """No file can be read, because too many are open, until this is called."""
+    with monkeypatch.context() as patch:
+
+        def fails(_path: Path) -> bytes:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        patch.setattr(small_files, "read_small_file", fails)
+        yield patch.undo
+
+
+def test_sampling_defaults_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
+    path = tmp_path / "params.json"
+    path.write_text('{"top_k": 7}')
+    store = SamplingDefaultsStore(path, lambda _: None)
+    with pytest.raises(LemonbusError, match="could not be read and stays as it is: Too many open files"):
+        store.change({"temperature": 0.5})
+    unreadable()
+    assert store.change({"temperature": 0.5})
+    assert SamplingDefaultsStore(path, lambda _: None).values == {"temperature": 0.5, "top_k": 7}
+
+
+def test_options_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
+    path = tmp_path / saved_options.FILE
+    path.write_text('{"a": {"ctx_size": 512}}')
+    options = SavedOptions(path, lambda _: DESCRIPTORS["llamacpp"])
+    with pytest.raises(LemonbusError, match="Too many open files"):
+        options.save("b", {"ctx_size": 1024})
+    assert options.of("a") == {}
+    assert len(options.problems) == 1
+    unreadable()
+    options.save("b", {"ctx_size": 1024})
+    assert options.saved() == {"a": {"ctx_size": 512}, "b": {"ctx_size": 1024}}
+    assert json.loads(path.read_text()) == options.saved()
+
+
+def test_measurements_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
+    path = tmp_path / measured_memory.FILE
+    path.write_text('{"x": {"model": "m", "differences": {"host": 1}}}')
+    measured = MeasuredMemory(path)
+    specs = [ModelSpec(name, "o/m", "llamacpp", "cpu", "llm", f"/{name}.gguf") for name in ("a", "b")]
+    measured.note(specs[0], {HOST: 2})
+    unreadable()
+    measured.note(specs[1], {HOST: 3})
+    assert [each["differences"] for each in json.loads(path.read_text()).values()] == [
+        {HOST: size} for size in (1, 2, 3)
+    ]
 
 
 def test_a_file_that_others_may_now_read_has_changed(tmp_path: Path) -> None:

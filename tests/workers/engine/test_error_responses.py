@@ -110,3 +110,16 @@ def test_an_error_that_cannot_be_read_is_still_one(body: bytes) -> None:
         Code.BACKEND_ERROR,
         "llama-server: llama-server answered with status 500",
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("sk-12345", "wrong key (key): none of ours"),
+        ("none", "wrong key sk-12345: none of ours"),
+        ("", "wrong key sk-12345: none of ours"),
+    ],
+)
+def test_a_key_is_left_out_unless_it_is_a_short_placeholder(key: str, message: str) -> None:
+    body = b'{"error":{"code":400,"message":"wrong key sk-12345: none of ours"}}'
+    assert failure_of_response(400, body, AnsweringEngine(key=key)).message == message
