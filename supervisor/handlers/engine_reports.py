@@ -73,7 +73,7 @@ class EngineReports:
         """A check or a start of an engine failed."""
         spec = self._spec(worker)
         if spec is not None and message.memory_difference is not None:
-            self._models.measured.note(spec, {HOST: message.memory_difference}, at_least=True)
+            self._models.measured.note_failed(spec, {HOST: message.memory_difference})
         failure = self._models.specs.explained(spec, message.failure) if spec else message.failure
         self._scheduler.load_failed(worker, failure, self._loop.now())
 

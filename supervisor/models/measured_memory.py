@@ -7,9 +7,10 @@ differs from what it was expected to take at that time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +24,9 @@ MAX_RECORDS: Final = 512
 """The records that were not used for the longest time are dropped."""
 LEAST_CHANGE: Final = 1 << 20
 """A record that would change by less is not written again."""
+FAILED_LOAD_COUNTS_S: Final = 3600.0
+"""How long a failed load corrects estimates. It may have taken more than a load that succeeds, and a model that therefore never fits
+would never be measured again."""
 _CHOSEN: Final = "ctx_size"
 """The option that may differ: an estimate has a part that is proportional to it."""
 
@@ -33,21 +37,35 @@ class _MemoryRecord(msgspec.Struct, frozen=True):
     """Place → bytes that the engine took beyond the estimate; below zero if it took less."""
 
 
-class MeasuredMemory:
-    """What is known of former loads."""
+class _FailedLoad(NamedTuple):
+    differences: Mapping[str, int]
+    until: float
+    """When it does not count any more."""
 
-    def __init__(self, path: Path, finish: FinishWrite = finish_write) -> None:
-        """Read the file. A broken one is moved aside. ``finish``: see :class:`supervisor.persistence.state_files.StateFile`."""
+
+class MeasuredMemory:
+    """What is known of former loads. Only what was measured of engines that were ready is in the file."""
+
+    def __init__(
+        self, path: Path, finish: FinishWrite = finish_write, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Read the file. A broken one is moved aside.
+
+        ``finish``: see :class:`supervisor.persistence.state_files.StateFile`. ``clock`` returns seconds.
+        """
         self._file = StateFile(path, finish)
+        self._clock = clock
         self.problems: list[str] = self._file.problems
         """Errors in the file. The reader of this list empties it."""
         self._records: dict[str, _MemoryRecord] = {}
         """The one that was used last is the last one."""
+        self._failed: dict[str, _FailedLoad] = {}
+        """The one that failed last is the last one."""
         self._read()
 
     def _read(self) -> None:
         try:
-            self._records = msgspec.convert(self._file.read(), dict[str, _MemoryRecord])
+            self._records = msgspec.convert(self._file.read(), dict[str, _MemoryRecord]) | self._records
         except msgspec.ValidationError as problem:
             self.problems.append(f"{FILE}: {problem}; {self._file.move_aside()}")
         except ValueError as problem:
@@ -58,22 +76,35 @@ class MeasuredMemory:
     def corrected(self, spec: ModelSpec, estimate: MemoryEstimate) -> MemoryEstimate:
         """Return an estimate for a model, corrected by what its last engine with these options took."""
         key = fingerprint(spec)
-        record = self._records.pop(key, None)
-        if record is None:
-            return estimate
-        self._records[key] = record
-        return estimate.corrected(record.differences)
+        differences: Mapping[str, int] = {}
+        if (record := self._records.pop(key, None)) is not None:
+            self._records[key] = record
+            differences = record.differences
+        if (failed := self._failed.get(key)) is not None and self._clock() < failed.until:
+            differences = _larger(differences, failed.differences)
+        return estimate.corrected(differences) if differences else estimate
 
-    def note(self, spec: ModelSpec, differences: Mapping[str, int], *, at_least: bool = False) -> None:
-        """Keep what was measured of a model in these places. A write that fails is one of :attr:`problems`.
+    def note_failed(self, spec: ModelSpec, differences: Mapping[str, int]) -> None:
+        """Keep what an engine had taken that ended before it was ready: it needs no less.
 
-        ``at_least``: the engine ended before it had all that it needs, so a larger former measurement stays.
+        It counts for :data:`FAILED_LOAD_COUNTS_S`, until an engine is ready, or until the supervisor ends.
         """
+        key, now = fingerprint(spec), self._clock()
+        former = self._failed.pop(key, None)
+        if former is not None and now < former.until:
+            differences = _larger(former.differences, differences)
+        self._failed[key] = _FailedLoad(differences, now + FAILED_LOAD_COUNTS_S)
+        if len(self._failed) > MAX_RECORDS:
+            del self._failed[next(iter(self._failed))]
+
+    def note(self, spec: ModelSpec, differences: Mapping[str, int]) -> None:
+        """Keep what was measured of a model in these places. A write that fails is one of :attr:`problems`."""
+        if self._file.readable_again():
+            self._read()
         key = fingerprint(spec)
+        self._failed.pop(key, None)
         former = self._records.pop(key, None)
         known = former.differences if former is not None else {}
-        if at_least:
-            differences = {place: max(size, known.get(place, size)) for place, size in differences.items()}
         self._records[key] = _MemoryRecord(spec.name, {**known, **differences})
         for oldest in list(self._records)[: max(0, len(self._records) - MAX_RECORDS)]:
             del self._records[oldest]
@@ -83,6 +114,11 @@ class MeasuredMemory:
             self._file.replace({each: msgspec.to_builtins(record) for each, record in self._records.items()})
         except OSError as problem:
             self.problems.append(f"{FILE} could not be written: {problem.strerror}")
+
+
+def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Return the larger of two differences for each place."""
+    return {**one, **{place: max(size, one.get(place, size)) for place, size in other.items()}}
 
 
 def fingerprint(spec: ModelSpec) -> str:

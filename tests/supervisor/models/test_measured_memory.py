@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import ModelSpec
-from supervisor.models.measured_memory import FILE, LEAST_CHANGE, MAX_RECORDS, MeasuredMemory
+from supervisor.models.measured_memory import FAILED_LOAD_COUNTS_S, FILE, LEAST_CHANGE, MAX_RECORDS, MeasuredMemory
 
 SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m.gguf", options={"slots": 2, "ctx_size": 4096}, size=100)
 CARD = "0000:01:00.0"
@@ -41,10 +41,33 @@ def test_an_estimate_is_corrected_by_the_last_measurement(file: Path) -> None:
 def test_an_engine_that_ended_before_it_was_ready_corrects_only_upwards(file: Path) -> None:
     measured = MeasuredMemory(file)
     for size, kept in ((30, 30), (20, 30), (40, 40)):
-        measured.note(SPEC, {HOST: size * MIB}, at_least=True)
-        assert MeasuredMemory(file).corrected(SPEC, ESTIMATE).need()[HOST] == (900 + kept) * MIB + 20
+        measured.note_failed(SPEC, {HOST: size * MIB})
+        assert measured.corrected(SPEC, ESTIMATE).need()[HOST] == (900 + kept) * MIB + 20
     measured.note(SPEC, {HOST: 10 * MIB})
     assert measured.corrected(SPEC, ESTIMATE).need()[HOST] == 910 * MIB + 20, "it was ready"
+    measured.note_failed(SPEC, {HOST: 5 * MIB})
+    assert measured.corrected(SPEC, ESTIMATE).need()[HOST] == 910 * MIB + 20, "a larger measurement stays"
+
+
+def test_a_failed_load_counts_for_a_limited_time_and_is_not_in_the_file(file: Path) -> None:
+    now = 0.0
+    measured = MeasuredMemory(file, clock=lambda: now)
+    measured.note(SPEC, {HOST: 10 * MIB, CARD: MIB})
+    measured.note_failed(SPEC, {HOST: 10_000 * MIB})
+    assert measured.corrected(SPEC, ESTIMATE).need() == {HOST: 10_900 * MIB + 20, CARD: 51 * MIB}
+    now = FAILED_LOAD_COUNTS_S
+    for each in (measured, MeasuredMemory(file)):
+        assert each.corrected(SPEC, ESTIMATE).need() == {HOST: 910 * MIB + 20, CARD: 51 * MIB}
+    measured.note_failed(SPEC, {HOST: 20 * MIB})
+    assert measured.corrected(SPEC, ESTIMATE).need()[HOST] == 920 * MIB + 20, "the former one has ended"
+
+
+def test_failed_loads_that_are_kept_are_limited(file: Path) -> None:
+    measured = MeasuredMemory(file)
+    specs = [replace(SPEC, path=f"/{number}.gguf") for number in range(MAX_RECORDS + 1)]
+    for spec in specs:
+        measured.note_failed(spec, {HOST: MIB})
+    assert [measured.corrected(spec, ESTIMATE).measured for spec in specs[:2]] == [False, True]
 
 
 def test_an_estimate_never_gets_lower_than_what_the_engine_may_yet_touch(file: Path) -> None:
