@@ -39,6 +39,9 @@ class UserAliases:
         self.problems: list[str] = self._file.problems
         """Errors in the file. The reader of this list empties it."""
         self._names = _Names()
+        self._read()
+
+    def _read(self) -> None:
         try:
             self._names = msgspec.convert(self._file.read(), _Names)
         except ValueError as problem:
@@ -61,10 +64,12 @@ class UserAliases:
 
         Raises ``internal_error``, in which case nothing changes.
         """
+        self._read_again()
         self._write(_Names(name, self.aliases))
 
     def add_alias(self, alias: str, model: str) -> None:
         """Give a model another name, which may have been another model's; raises as :meth:`set_default`, and ``conflict``."""
+        self._read_again()
         if len(self.aliases) >= MAX_ALIASES and alias not in self.aliases:
             reason = f"there are already {MAX_ALIASES} other names of models: delete one first"
             raise Failure(Code.CONFLICT, reason, model=model).raised()
@@ -72,17 +77,24 @@ class UserAliases:
 
     def drop_alias(self, alias: str) -> None:
         """Remove one name; raises as :meth:`set_default`."""
+        self._read_again()
         kept = {name: model for name, model in self.aliases.items() if name != alias}
         self._write(_Names("" if self.default == alias else self.default, kept))
 
     def forget(self, model: str) -> None:
         """Remove all other names of a model that is deleted; raises as :meth:`set_default`."""
+        self._read_again()
         for alias in self.of(model):
             self.drop_alias(alias)
 
     def of(self, model: str) -> list[str]:
         """Return the other names of a model."""
         return [alias for alias, name in self.aliases.items() if name == model]
+
+    def _read_again(self) -> None:
+        """If the file could not be read, try again, because it is going to be replaced."""
+        if self._file.readable_again():
+            self._read()
 
     def _write(self, names: _Names) -> None:
         if names == self._names and not self._file.failed:

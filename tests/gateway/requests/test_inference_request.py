@@ -42,7 +42,7 @@ def test_what_its_answers_may_have(given: dict[str, Any], answers: int, tokens: 
 
 
 @pytest.mark.parametrize("name", TOKEN_LIMIT_FIELDS)
-def test_a_number_that_is_too_large_is_no_limit(name: str) -> None:
+def test_a_number_that_is_too_large_does_not_limit(name: str) -> None:
     too_large: RequestFields = {name: msgspec.Raw(b"1e999")}
     for endpoint in (CHAT, "completion"):
         assert reserved_tokens(endpoint, 2, too_large) == 2 * DEFAULT_ANSWER_TOKENS

@@ -17,11 +17,12 @@ from protocol.models.recipes import ModelSpec
 from protocol.small_files import MAX_BYTES
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
-from supervisor.models import measured_memory
+from supervisor.models import measured_memory, user_aliases
 from supervisor.models.catalogues import user_models
 from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.options import saved_options
 from supervisor.models.options.saved_options import SavedOptions
+from supervisor.models.user_aliases import UserAliases
 from supervisor.persistence import state_files
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
 from tests.support.waiting import wait_for
@@ -108,6 +109,23 @@ def test_options_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Cal
     options.save("b", {"ctx_size": 1024})
     assert options.saved() == {"a": {"ctx_size": 512}, "b": {"ctx_size": 1024}}
     assert json.loads(path.read_text()) == options.saved()
+
+
+def test_aliases_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
+    path = tmp_path / user_aliases.FILE
+    path.write_text('{"default": "m", "aliases": {"a": "m", "b": "n"}}')
+    names = [UserAliases(path) for _ in range(4)]
+    with pytest.raises(LemonbusError, match="could not be written"):
+        names[0].add_alias("c", "m")
+    unreadable()
+    names[0].add_alias("c", "m")
+    assert json.loads(path.read_text()) == {"default": "m", "aliases": {"a": "m", "b": "n", "c": "m"}}
+    names[1].set_default("n")
+    assert json.loads(path.read_text()) == {"default": "n", "aliases": {"a": "m", "b": "n", "c": "m"}}
+    names[2].drop_alias("c")
+    assert json.loads(path.read_text()) == {"default": "n", "aliases": {"a": "m", "b": "n"}}
+    names[3].forget("m")
+    assert json.loads(path.read_text()) == {"default": "n", "aliases": {"b": "n"}}
 
 
 def test_measurements_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
