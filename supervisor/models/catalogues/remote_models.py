@@ -31,8 +31,10 @@ class RemoteModels:
         """Errors in the file. The reader of this list empties it."""
         self._remotes = frozenset(remotes)
         self._models: dict[str, list[RemoteModel]] = {}
-        if not self._remotes:
-            return
+        if self._remotes:
+            self._read()
+
+    def _read(self) -> None:
         try:
             self._models = msgspec.convert(self._file.read(), dict[str, list[RemoteModel]])
         except ValueError as problem:
@@ -62,8 +64,10 @@ class RemoteModels:
 
     def take(self, remote: str, models: Sequence[RemoteModel]) -> bool:
         """Take the list of a server; return whether it differs. Raises ``internal_error`` if it cannot be written."""
+        if read := self._file.readable_again():
+            self._read()
         if remote not in self._remotes or self._models.get(remote) == list(models):
-            return False
+            return read
         changed = {name: listed for name, listed in self._models.items() if name in self._remotes} | {
             remote: list(models)
         }

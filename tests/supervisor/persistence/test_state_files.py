@@ -12,13 +12,15 @@ import pytest
 
 from protocol import small_files
 from protocol.failures import LemonbusError
+from protocol.messages.remote_models import RemoteModel
 from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from protocol.small_files import MAX_BYTES
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
 from supervisor.models import measured_memory, user_aliases
-from supervisor.models.catalogues import user_models
+from supervisor.models.catalogues import remote_models, user_models
+from supervisor.models.catalogues.remote_models import RemoteModels
 from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.options import saved_options
 from supervisor.models.options.saved_options import SavedOptions
@@ -126,6 +128,17 @@ def test_aliases_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Cal
     assert json.loads(path.read_text()) == {"default": "n", "aliases": {"a": "m", "b": "n"}}
     names[3].forget("m")
     assert json.loads(path.read_text()) == {"default": "n", "aliases": {"b": "n"}}
+
+
+def test_lists_of_other_servers_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
+    path = tmp_path / remote_models.FILE
+    path.write_text('{"far": [{"id": "m"}]}')
+    remote = RemoteModels(path, ["far", "near"])
+    with pytest.raises(LemonbusError, match="could not be written"):
+        remote.take("near", [RemoteModel("n")])
+    unreadable()
+    assert remote.take("near", [RemoteModel("n")])
+    assert RemoteModels(path, ["far", "near"]).entries.keys() == remote.entries.keys() == {"far/m", "near/n"}
 
 
 def test_measurements_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
