@@ -48,24 +48,35 @@ class AdoptedModels:
         self._directories, self._find, self._index = directories, find, index
         self.problems: list[str] = self._file.problems
         """Errors in the file. The reader of this list empties it."""
-        self.entries: dict[str, CatalogueEntry] = {}
-        self._read()
+        self.entries = self._read()
         self._kept = set(self.entries)
 
-    def _read(self) -> None:
+    def _read(self) -> dict[str, CatalogueEntry]:
         try:
             items = self._file.read()
         except ValueError as problem:
             self.problems.append(f"{problem}; {self._file.move_aside()}")
-            return
+            return {}
         except OSError as problem:
             self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
-            return
+            return {}
+        found: dict[str, CatalogueEntry] = {}
         for name, item in items.items():
             try:
-                self.entries[name] = catalogue.entry(name, item)
+                found[name] = catalogue.entry(name, item)
             except ValueError as problem:
                 self.problems.append(f"{FILE}: {printable(name)}: {problem}; the entry is skipped")
+        return found
+
+    def _read_again(self) -> None:
+        """If the file could not be read, try again, because it is going to be replaced."""
+        for name, entry in self._read().items() if self._file.readable_again() else ():
+            if name not in self.entries:
+                self.entries[name] = entry
+                if self._find(name) is None:
+                    self._index().add(entry)
+            if not self.entries[name].path:
+                self._kept.add(name)
 
     # Adopting and forgetting
 
@@ -118,12 +129,14 @@ class AdoptedModels:
 
         Raises ``internal_error`` if that cannot be written.
         """
+        self._read_again()
         entry = self.entries.get(name)
         if entry is not None and not entry.path and name not in self._kept:
             self._write(self._kept | {name})
 
     def forget(self, name: str) -> None:
         """If an adopted entry has this name, forget it; raises ``internal_error``, in which case it stays."""
+        self._read_again()
         if name in self._kept:
             self._write(self._kept - {name})
         adopted = self.entries.pop(name, None)

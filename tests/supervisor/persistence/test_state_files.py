@@ -19,7 +19,7 @@ from protocol.small_files import MAX_BYTES
 from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
 from supervisor.models import measured_memory, user_aliases
-from supervisor.models.catalogues import remote_models, user_models
+from supervisor.models.catalogues import adopted_models, remote_models, user_models
 from supervisor.models.catalogues.remote_models import RemoteModels
 from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.options import saved_options
@@ -139,6 +139,27 @@ def test_lists_of_other_servers_that_can_be_read_again_are_kept(tmp_path: Path, 
     unreadable()
     assert remote.take("near", [RemoteModel("n")])
     assert RemoteModels(path, ["far", "near"]).entries.keys() == remote.entries.keys() == {"far/m", "near/n"}
+
+
+def test_adopted_models_that_can_be_read_again_are_kept(
+    make: MakeModels, tmp_path: Path, unreadable: Callable[[], None]
+) -> None:
+    path = tmp_path / "state" / adopted_models.FILE
+    path.parent.mkdir()
+    names = ["o/a:Q8_0", "o/b:Q8_0"]
+    path.write_text(json.dumps({name: {"checkpoint": name, "recipe": "llamacpp"} for name in names}))
+    first, second = make(), make()
+    first.adopted.adopt_checkpoint("o/c:Q8_0", "llamacpp")
+    with pytest.raises(LemonbusError, match="could not be written"):
+        first.adopted.keep("o/c:Q8_0")
+    assert first.find(names[0]) is None
+    unreadable()
+    first.adopted.keep("o/c:Q8_0")
+    assert json.loads(path.read_text()).keys() == {"o/c:Q8_0", *names}
+    assert first.find(names[0]) is first.adopted.entries[names[0]]
+    second.adopted.forget(names[0])
+    assert json.loads(path.read_text()).keys() == {"o/c:Q8_0", names[1]}
+    assert (second.find(names[0]), second.adopted.is_kept(names[1])) == (None, True)
 
 
 def test_measurements_that_can_be_read_again_are_kept(tmp_path: Path, unreadable: Callable[[], None]) -> None:
