@@ -9,12 +9,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from subprocess import PIPE
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.support.waiting import wait_for
 from workers.engine.process_usage import proportional_of_tree, usage_of_tree, used_by_tree
+
+MIB = 1 << 20
+FILE_BYTES = 20 * MIB
+"""A small part of a container's tmpfs, which often has only 64 MiB."""
 
 
 @pytest.fixture
@@ -37,27 +42,81 @@ def test_a_process_that_waits_and_one_that_has_ended_are_not_runnable() -> None:
     assert not usage_of_tree(waiting.pid).runnable
 
 
-@pytest.mark.parametrize("on_tmpfs", [False, True])
-def test_memory_with_and_without_mapped_files(tmp_path: Path, on_tmpfs: bool) -> None:
-    """The memory that a process and its child allocate counts, a mapped file only for one of the figures."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(dir="/dev/shm"))) if on_tmpfs else tmp_path
-        check_memory_beside_a_mapped_file(folder / "mapped")
+class Steps:
+    """A process that runs a line of Python when it is told to."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        program = "import mmap, subprocess, sys\nfor line in sys.stdin: exec(line); print(flush=True)"
+        command = [sys.executable, "-c", program]
+        self._process = stack.enter_context(subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True))
+        self.pid = self._process.pid
+
+    def run(self, line: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(line, file=self._process.stdin, flush=True)
+        assert self._process.stdout.readline() == "\n"
+
+    def read_file(self, path: Path, size: int) -> None:
+        """Map a file for reading, and read the pages of its first ``size`` bytes."""
+        self.run(f"file = open({str(path)!r}, 'rb'); data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)")
+        self.run(f"assert sum(data[:{size}:4096]) >= 0")
 
 
-def check_memory_beside_a_mapped_file(file: Path) -> None:
-    file.write_bytes(b"x" * (60 << 20))
-    child = "import sys; data = bytearray(b'x' * (30 << 20)); print('ready', flush=True); sys.stdin.read()"
-    parent = (
-        "import mmap, subprocess, sys\n"
-        f"with open({str(file)!r}, 'rb') as file: data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
-        "assert sum(data[::4096]) > 0\n"
-        f"sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+@pytest.fixture
+def on_tmpfs(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(TemporaryDirectory(dir="/dev/shm")))
+
+
+@pytest.fixture
+def steps(stack: ExitStack) -> Steps:
+    made = Steps(stack)
+    made.run("")
+    return made
+
+
+def test_what_a_process_and_its_child_allocate_counts(steps: Steps) -> None:
+    before = used_by_tree(steps.pid), proportional_of_tree(steps.pid)
+    child = "import sys; data = bytearray(b'x' * (30 << 20)); print(flush=True); sys.stdin.read()"
+    steps.run(
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)"
     )
-    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        used, whole = used_by_tree(process.pid), proportional_of_tree(process.pid)
-    assert 30 << 20 < used < 90 << 20, "an interpreter has at most 30 MiB of its own"
-    assert whole - used > 59 << 20
+    steps.run("child.stdout.readline()")
+    assert used_by_tree(steps.pid) - before[0] > 30 * MIB
+    assert proportional_of_tree(steps.pid) - before[1] > 30 * MIB
+    steps.run("child.communicate()")
+
+
+@pytest.mark.parametrize("folder", ["tmp_path", "on_tmpfs"])
+def test_a_mapped_file_counts_only_for_one_of_the_figures(
+    request: pytest.FixtureRequest, steps: Steps, folder: str
+) -> None:
+    file: Path = request.getfixturevalue(folder) / "mapped"
+    file.write_bytes(b"x" * FILE_BYTES)
+    used, whole = used_by_tree(steps.pid), proportional_of_tree(steps.pid)
+    steps.read_file(file, FILE_BYTES)
+    assert used_by_tree(steps.pid) - used < 2 * MIB
+    assert proportional_of_tree(steps.pid) - whole > FILE_BYTES - MIB
+
+
+@pytest.mark.parametrize("read", [1, FILE_BYTES], ids=["a_page_is_read", "all_is_read"])
+def test_shared_memory_counts_beside_a_file_on_a_tmpfs(on_tmpfs: Path, steps: Steps, read: int) -> None:
+    file = on_tmpfs / "mapped"
+    file.touch()
+    os.truncate(file, FILE_BYTES)
+    before = used_by_tree(steps.pid)
+    steps.run("shared = mmap.mmap(-1, 10 << 20); shared.write(b'x' * (10 << 20))")
+    steps.read_file(file, read)
+    assert 9 * MIB < used_by_tree(steps.pid) - before < 12 * MIB
+
+
+def test_a_process_that_has_ended_uses_nothing() -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
     assert used_by_tree(process.pid) == proportional_of_tree(process.pid) == 0
