@@ -29,14 +29,11 @@ class EngineMonitor:
         by_usage: bool,
         busy: Callable[[], bool],
         on_hung: Callable[[], None],
-        on_work: Callable[[], None] = lambda: None,
+        on_wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Do nothing before :meth:`wake`. ``by_usage``: processor time and bytes read count as progress.
-
-        ``on_work`` is called at every check after which the engine goes on working.
-        """
+        """Do nothing before :meth:`wake`, which also calls ``on_wake``. ``by_usage``: processor time and bytes read count as progress."""
         self._loop, self._engine, self._by_usage = loop, engine, by_usage
-        self._busy, self._on_hung, self._on_work = busy, on_hung, on_work
+        self._busy, self._on_hung, self._on_wake = busy, on_hung, on_wake
         self._watchdog = Watchdog(silence)
         self._timer: Timer | None = None
         self._stopped = False
@@ -52,6 +49,7 @@ class EngineMonitor:
         """
         if self._timer is None and not self._stopped:
             self._check_later()
+        self._on_wake()
 
     def stop(self) -> None:
         """Stop watching: the engine has ended, or its load has."""
@@ -73,14 +71,12 @@ class EngineMonitor:
             self._engine.signal(signal.SIGABRT)
         elif verdict is Verdict.KILL:
             self._engine.signal(signal.SIGKILL)
-        if busy:
-            self._on_work()
         if busy or self._watchdog.fired:
             self._check_later()
 
 
 class MemoryMonitor:
-    """Looks at an engine's memory while it loads, and kills it if its processes together use more than allowed."""
+    """Looks at an engine's memory while it loads or works, and kills it if its processes together use more than allowed."""
 
     def __init__(
         self,
@@ -88,26 +84,36 @@ class MemoryMonitor:
         engine: Engine,
         limit: int,
         on_exceeded: Callable[[int], None],
-        measure_load: Callable[[], bool] = lambda: False,
+        measure: Callable[[], bool] = lambda: False,
     ) -> None:
         """Check until :meth:`stop`; ``limit`` in bytes, 0 for none.
 
-        ``on_exceeded`` is called with the bytes in use, before the engine is killed; ``measure_load`` at each check, until it
-        returns False.
+        ``on_exceeded`` is called with the bytes in use, before the engine is killed. ``measure`` is called at each check. Without a
+        limit, checks end when it returns False, until :meth:`wake`.
         """
         self._loop, self._engine, self._limit, self._on_exceeded = loop, engine, limit, on_exceeded
-        self._measure_load = measure_load
-        self._timer: Timer | None = loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
+        self._measure = measure
+        self._timer: Timer | None = None
+        self._stopped = False
+        self.wake()
+
+    def wake(self) -> None:
+        """Check again: the engine was given work."""
+        if self._timer is None and not self._stopped:
+            self._timer = self._loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
 
     def stop(self) -> None:
         """Stop checking: the engine has ended."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _check(self) -> None:
-        loads = self._measure_load()
+        self._timer = None
+        works = self._measure()
         if self._limit and (used := self._engine.resident_of_tree()) > self._limit:
+            self._stopped = True
             self._on_exceeded(used)
             self._engine.signal(signal.SIGKILL)
-        elif self._limit or loads:
-            self._timer = self._loop.call_later(MEMORY_CHECK_INTERVAL_S, self._check)
+        elif self._limit or works:
+            self.wake()

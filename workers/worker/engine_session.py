@@ -76,7 +76,7 @@ class EngineSession:
         """
         self.spec, self.backend, self._owner, self._log = backend.spec, backend, owner, log
         self._started_at = time.monotonic()
-        self._report_progress = report_progress
+        self._report_progress, self._busy = report_progress, busy
         self._progress = LoadProgressed(LoadStage.STARTING)
         """What was reported of the load last."""
         self._progress_at = self._started_at
@@ -101,10 +101,10 @@ class EngineSession:
             self.engine = process = EngineProcess(loop, backend, log, label, self._progressed, self._exited)
             self.pool = EngineConnectionPool(loop, process.port, backend.slots + 1, backend.key)
         by_usage = backend.descriptor.silence_by_cpu
-        self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung, self._measure)
-        self._memory_monitor = MemoryMonitor(
-            loop, self.engine, backend.memory_limit, self._memory_exceeded, self._measure_load
+        self._memory_monitor = memory = MemoryMonitor(
+            loop, self.engine, backend.memory_limit, self._memory_exceeded, self._measure
         )
+        self.monitor = EngineMonitor(loop, self.engine, backend.silence, by_usage, busy, self._hung, memory.wake)
         files, pool = backend.slot_files(), self.pool
         self._caches: EngineCaches | None = None
         if files is not None and isinstance(pool, EngineConnectionPool):
@@ -257,15 +257,13 @@ class EngineSession:
         self.close()
         self._owner.engine_exited(self, exit_)
 
-    def _measure_load(self) -> bool:
-        """Measure what the engine takes while it loads, and return whether it still does: it may die of it."""
+    def _measure(self) -> bool:
+        """Measure what the engine takes while it loads or works, and return whether it still does: it may die of it."""
         if self._loading:
             self._memory_difference.loading(self.engine.memory_used())
-        return self._loading
-
-    def _measure(self) -> None:
-        if self._memory_difference.worked(self.engine.memory_used()):
+        elif self._busy() and self._memory_difference.worked(self.engine.memory_used()):
             self._owner.memory_grew(self)
+        return self._loading or self._busy()
 
     # Engines that hang or use too much memory: the monitors send the signals.
 

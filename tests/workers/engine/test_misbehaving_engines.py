@@ -11,7 +11,15 @@ import pytest
 from msgspec import structs
 
 from protocol.failures import Code
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, LoadStage, StartEngine
+from protocol.messages.peers import (
+    EngineDied,
+    EngineReady,
+    LoadFailed,
+    LoadProgressed,
+    LoadStage,
+    MemoryMeasured,
+    StartEngine,
+)
 from protocol.messages.work import AttemptEnded
 from tests.fake_engines.llama_server import ANSWER, program
 from tests.support import processes
@@ -19,6 +27,7 @@ from tests.support.clients.http_client import RawHttpClient
 from tests.support.waiting import wait_for
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import CHAT, WorkerProcess, running_worker
+from workers.worker.engine_monitor import MEMORY_CHECK_INTERVAL_S
 
 MIB = 1024 * 1024
 SPEC = structs.replace(spec_of("tiny-chat"), backend="system")
@@ -126,3 +135,16 @@ def test_each_engine_has_a_key_of_its_own(chat: WorkerProcess) -> None:
     os.kill(chat.ready.engine_pid, signal.SIGKILL)
     chat.expect(EngineDied)
     assert processes.engine_key(chat.load(spec_of("tiny-chat")).engine_pid) != first
+
+
+def test_memory_that_an_engine_takes_for_a_request_is_reported_while_it_works(tmp_path: Path) -> None:
+    with running_worker(tmp_path, llama_server=program(tmp_path, "allocates_memory")) as one:
+        ready = one.load(SPEC)
+        one.subscribe()
+        one.receive(2 * MEMORY_CHECK_INTERVAL_S)  # the readings of the load are over
+        one.run(1, "chat/completions", CHAT)
+        measured = one.expect(MemoryMeasured)
+        os.kill(ready.engine_pid, signal.SIGKILL)
+        assert ready.memory_difference is not None
+        assert measured.memory_difference >= ready.memory_difference + 4 * MIB
+        assert one.ended(1).failure.code == Code.BACKEND_DIED
