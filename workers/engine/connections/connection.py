@@ -78,6 +78,7 @@ class EngineConnection:
         """The descriptor of ``_socket``, -1 while there is no open socket."""
         self._exchange: EngineExchange | None = None
         self._unsent = memoryview(b"")
+        self.sent_at = 0.0
         self._reader: ResponseReader | None = None
         """Reads the response to the present request, or has read that to the last one."""
         self._ahead = ahead
@@ -109,11 +110,6 @@ class EngineConnection:
         except (OSError, AttributeError):
             return False
         return True
-
-    @property
-    def unsent(self) -> int:
-        """See :class:`~workers.engine.connections.exchange.ExchangeConnection`."""
-        return len(self._unsent)
 
     @property
     def opened(self) -> bool:
@@ -155,6 +151,7 @@ class EngineConnection:
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
+                self.sent_at = self._loop.now()
             self._unsent = memoryview(b"")  # an empty slice would keep the whole request in memory
         except BlockingIOError:
             waits = isinstance(self._socket, TlsSocket) and self._socket.waits_for_peer

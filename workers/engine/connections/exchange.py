@@ -126,8 +126,8 @@ class ExchangeConnection(BatchedSource, Protocol):
         """Whether it can be used: the other side has accepted it, with its encryption if it has one."""
 
     @property
-    def unsent(self) -> int:
-        """Bytes of the request that have not been sent."""
+    def sent_at(self) -> float:
+        """When a part of a request was last sent; 0: never."""
 
     def close(self) -> None:
         """Close the socket; no handler is called."""

@@ -64,7 +64,6 @@ class RemoteExchange(EngineExchange):
         self._over = self._passing = False
         self._last_at = 0.0
         """When something was last received, or seen to have been sent."""
-        self._unsent = 0
         self._timer: Timer | None = None
 
     def try_next(self, reason: str) -> None:
@@ -95,7 +94,6 @@ class RemoteExchange(EngineExchange):
             # Reported from the loop, not from inside the caller's own call.
             self._servers.loop.call_later(0.0, lambda: self.broke(problem) if self._server is server else None)
         else:
-            self._unsent = len(self.request.body)
             server.begin(self)
 
     def _check_connected(self) -> None:
@@ -105,11 +103,10 @@ class RemoteExchange(EngineExchange):
             self._check_silence()
 
     def _check_silence(self) -> None:
-        unsent = self.connection.unsent if self.connection is not None else 0
-        if unsent < self._unsent:
-            self._last_at = self._servers.loop.now()
+        sent_at = self.connection.sent_at if self.connection is not None else 0.0
+        if sent_at > self._last_at:
+            self._last_at = sent_at
             self._servers.on_progress()
-        self._unsent = unsent
         silent = self._servers.loop.now() - self._last_at
         if silent >= self._servers.timeout:
             self._end_silent(f"nothing came for {self._servers.timeout:g} s")
