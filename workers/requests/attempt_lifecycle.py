@@ -117,6 +117,8 @@ class AttemptLifecycle:
                 self._log.warning("request lost", **fields, by_request=by_request)
                 self._outbox.failed(attempt.key, attempt.answer.lost(failure, by_request=by_request))
         self._publisher.flush()
+        self._session = self._cancellations = self._grammar_watch = None
+        self._line_attribution.read_output = lambda: None
         return unfinished
 
     # One attempt.

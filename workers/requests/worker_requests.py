@@ -112,6 +112,7 @@ class WorkerRequests:
         """
         for key in self._subscriptions.waiting:
             self._subscriptions.forget(key)
+        self._session = None
         return self._lifecycle.fail_all(failure, causes)
 
     def possible_causes(self, *, loops: bool) -> list[RequestKey]:

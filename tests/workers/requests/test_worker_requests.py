@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ import pytest
 import structlog
 
 from protocol.config.settings import Settings
-from protocol.failures import Code
+from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, topic
 from protocol.messages.events import failure_of
 from protocol.messages.peers import CheckModel, LoadFailed
@@ -46,17 +48,18 @@ def failing_backend() -> Any:
     )
 
 
+def ready_session() -> Any:
+    """A session with an engine that fails every request."""
+    engine, spec = SimpleNamespace(read_output=lambda: None), SimpleNamespace(name="m")
+    return SimpleNamespace(backend=failing_backend(), spec=spec, pool=None, monitor=None, engine=engine)
+
+
 @pytest.fixture
 def worker() -> Iterator[tuple[Loop, Any, WorkerRequests]]:
     loop, bus = Loop(), FakeWorkerBus()
     context = ProcessContext(Path("/nowhere"), "boot", 1)
     requests = WorkerRequests(loop, bus, context, Settings(), lambda: None)  # type: ignore[arg-type]
-    backend = failing_backend()
-    engine = SimpleNamespace(read_output=lambda: None)
-    session: Any = SimpleNamespace(
-        backend=backend, spec=SimpleNamespace(name="m"), pool=None, monitor=None, engine=engine
-    )
-    requests.open(session, logs.get_logger())
+    requests.open(ready_session(), logs.get_logger())
     bus.on_subscription(True, topic("g"))
     yield loop, bus, requests
     loop.close()
@@ -111,3 +114,14 @@ ONE, TWO, THREE = (RequestKey("g1", number, 1) for number in (1, 2, 3))
 )
 def test_those_without_a_token_come_first(tokens: dict[RequestKey, int], causes: list[RequestKey]) -> None:
     assert possible_causes(tokens) == causes
+
+
+def test_an_engine_that_is_dead_is_forgotten(worker: tuple[Loop, Any, WorkerRequests]) -> None:
+    _, _, requests = worker
+    session = ready_session()
+    kept = weakref.ref(session.engine.read_output)
+    requests.open(session, logs.get_logger())
+    requests.fail_all(Failure(Code.BACKEND_DIED, "it is dead"))
+    del session
+    gc.collect()
+    assert kept() is None
