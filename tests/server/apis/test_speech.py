@@ -21,14 +21,17 @@ from tests.support.models.kokoro_models import HERTZ, SAMPLES_PER_PHONEME, WORDS
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
-MODEL, SLOW = "extra.tiny-kokoro", "extra.slow-kokoro"
+MODEL, PACED, SLOW = "extra.tiny-kokoro", "extra.paced-kokoro", "extra.slow-kokoro"
 TEXT = "Hello world. Hello again!"
 PHONEMES = len(" ".join([WORDS["hello"], WORDS["world"] + ".", WORDS["hello"], WORDS["again"] + "!"]))
 SECONDS = PHONEMES * SAMPLES_PER_PHONEME / SAMPLE_RATE
 LONG = "Hello. " + "one two " * 200
 """For the slow model, a short piece and then long ones, each of which takes it many seconds."""
 MUCH = "hello " * 300
-"""17 MB of PCM at speed 0.25: more than all buffers on the way keep, and less than what breaks an answer."""
+"""17 MB of PCM at speed 0.25, twice as much as all buffers on the way keep.
+
+It is for the paced model: the tiny one makes all of it before a gateway that stands still for a moment says that it has enough.
+"""
 MUCH_SECONDS = 300 * len(WORDS["hello"] + " ") * SAMPLES_PER_PHONEME / SAMPLE_RATE / 0.25
 ROUTE = "/v1/audio/speech"
 MANY_DEATHS = 10_000
@@ -36,7 +39,7 @@ MANY_DEATHS = 10_000
 
 @pytest.fixture(scope="module")
 def server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-chat", "tiny-kokoro", "slow-kokoro", breaker_deaths=MANY_DEATHS)
+    return start_module_server("tiny-chat", "tiny-kokoro", "paced-kokoro", "slow-kokoro", breaker_deaths=MANY_DEATHS)
 
 
 def start(server: LemonbusServer, text: str = TEXT, model: str = MODEL, **fields: Any) -> HttpExchange:
@@ -192,14 +195,14 @@ def test_a_request_without_a_model_gets_the_one_that_speaks(server: LemonbusServ
 def test_the_voices_and_the_models_are_listed_and_nothing_is_loaded(server: LemonbusServer) -> None:
     assert server.client.post("/v1/unload", {}).status == 200
     voices = server.client.get("/v1/audio/voices").json()["voices"]
-    expected = [{"id": name, "name": name, "model": model} for model in (SLOW, MODEL) for name in sorted(HERTZ)]
+    expected = [{"id": name, "name": name, "model": model} for model in (PACED, SLOW, MODEL) for name in sorted(HERTZ)]
     assert sorted(voices, key=str) == sorted(expected, key=str)
     of_one = server.client.get(f"/api/v1/audio/voices?model={MODEL}").json()["voices"]
     assert [each["id"] for each in of_one] == sorted(HERTZ)
     assert server.client.get("/v1/audio/voices?model=extra.tiny-chat").json() == {"voices": []}
     assert server.client.get("/v1/audio/voices?model=none").status == 404
     models = server.client.get("/v1/audio/models").json()["models"]
-    assert sorted(models, key=str) == [{"id": name, "name": name} for name in (SLOW, MODEL)]
+    assert sorted(models, key=str) == [{"id": name, "name": name} for name in (PACED, SLOW, MODEL)]
     assert server.health()["all_models_loaded"] == []
 
 
@@ -261,7 +264,8 @@ def test_it_is_sent_from_the_first_sentence_on_and_a_hang_up_stops_it_within_a_s
 def start_unread(server: LemonbusServer) -> HttpExchange:
     """Start an answer of which nothing is read, until its engine waits."""
     before = len(waits(server))
-    request = start(server, MUCH, response_format="pcm", speed=0.25)
+    body = {"model": PACED, "input": MUCH, "response_format": "pcm", "speed": 0.25}
+    request = server.client.start("POST", ROUTE, body, connection=server.client.connect(receive_buffer=65_536))
     wait_for(lambda: len(waits(server)) > before, "the engine waits")
     return request
 
@@ -272,7 +276,7 @@ def waits(server: LemonbusServer) -> list[object]:
 
 def test_an_engine_waits_for_a_client_that_does_not_read_and_nothing_is_lost(server: LemonbusServer) -> None:
     request = start_unread(server)
-    assert server.busy_slots(MODEL) == 1, "it has not made all of it"
+    assert server.busy_slots(PACED) == 1, "it has not made all of it"
     chat = {"model": "extra.tiny-chat", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
     assert server.client.post("/v1/chat/completions", chat).status == 200, "other models do not wait"
     while not request.over:
@@ -283,11 +287,11 @@ def test_an_engine_waits_for_a_client_that_does_not_read_and_nothing_is_lost(ser
 
 def test_a_hang_up_frees_an_engine_that_waits_for_its_client(server: LemonbusServer) -> None:
     request = start_unread(server)
-    pid = server.engine_pid(MODEL)
+    pid = server.engine_pid(PACED)
     request.hang_up()
     wait_for(lambda: server.state()["granted"] == 0, "the grant is free")
-    assert (server.busy_slots(MODEL), server.engine_pid(MODEL)) == (0, pid)
-    assert ask(server).complete
+    assert (server.busy_slots(PACED), server.engine_pid(PACED)) == (0, pid)
+    assert ask(server, model=PACED).complete
 
 
 @pytest.mark.parametrize("form", ["pcm", "mp3", "wav"])

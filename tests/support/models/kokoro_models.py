@@ -1,11 +1,12 @@
 """Tiny models with the inputs and outputs of Kokoro, which are folders: written where they are wanted, in milliseconds.
 
-=========== ==================================================================================================
-tiny-kokoro makes a tone for a text: 50 ms for each phoneme (at speed 1), the higher, the higher the voice is
-slow-kokoro the same, and takes seconds for each piece
-=========== ==================================================================================================
+============ =================================================================================================
+tiny-kokoro  makes a tone for a text: 50 ms for each phoneme (at speed 1), the higher, the higher the voice is
+paced-kokoro the same, and takes most of a second for each long piece
+slow-kokoro  the same, and takes many seconds for it
+============ =================================================================================================
 
-Both have the voices ``af_heart`` and ``am_onyx`` (1.5 times as high), and a dictionary of a few words, ``WORDS``.
+All have the voices ``af_heart`` and ``am_onyx`` (1.5 times as high), and a dictionary of a few words, ``WORDS``.
 """
 
 from __future__ import annotations
@@ -18,16 +19,15 @@ import numpy as np
 
 from tests.support.models import onnx_protobuf as onnx
 
-NAMES: Final = ("tiny-kokoro", "slow-kokoro")
+STEPS: Final = {"tiny-kokoro": 0, "paced-kokoro": 20, "slow-kokoro": 400}
+"""Name → how often the model computes its unused samples, which only take time."""
 SAMPLES_PER_PHONEME: Final = 1_200
 HERTZ: Final = {"af_heart": 440.0, "am_onyx": 660.0}
 """Voice → the frequency of its tone."""
 WORDS: Final = {"hello": "həlˈO", "world": "wˈɜɹld", "again": "əɡˈɛn", "one": "wˈʌn", "two": "tˈu"}
 LETTERS: Final = {chr(ord("A") + place): f"ˈ{symbol}" for place, symbol in enumerate("AIOWYiuæɑəɛɜɪʊʌAIOWYiuæɑəɛ")}
-_SLOW_STEPS: Final = 400
-"""Operations of the slow model on each of its samples."""
-_SLOW_SAMPLES: Final = 20_000
-"""Samples of the slow model for each phoneme, before most of them are dropped."""
+_UNUSED_SAMPLES: Final = 20_000
+"""For each phoneme."""
 
 
 def write_kokoro_model(parent: Path, name: str = "tiny-kokoro") -> Path:
@@ -36,7 +36,7 @@ def write_kokoro_model(parent: Path, name: str = "tiny-kokoro") -> Path:
     (folder / "voices").mkdir(parents=True)
     (folder / "lexicon").mkdir()
     file = folder / f"{name}.onnx"
-    file.write_bytes(_model(slow=name.startswith("slow")))
+    file.write_bytes(_model(STEPS[name]))
     for voice, hertz in HERTZ.items():
         vectors = np.zeros((510, 256), "<f4")
         vectors[:, 0] = hertz
@@ -45,7 +45,7 @@ def write_kokoro_model(parent: Path, name: str = "tiny-kokoro") -> Path:
     return file
 
 
-def _model(*, slow: bool) -> bytes:
+def _model(steps: int) -> bytes:
     """Return the file: a sine whose length follows from the number of phonemes, and whose frequency is the style's first number."""
     weights = [
         onnx.tensor("one", np.array(1, np.int64)),
@@ -58,7 +58,7 @@ def _model(*, slow: bool) -> bytes:
         onnx.tensor("first", np.array([0, 0], np.int64)),
         onnx.tensor("second", np.array([1, 1], np.int64)),
         onnx.tensor("row", np.array([0], np.int64)),
-        onnx.tensor("many", np.array(_SLOW_SAMPLES, np.int64)),
+        onnx.tensor("many", np.array(_UNUSED_SAMPLES, np.int64)),
         onnx.tensor("nothing", np.array(0.0, np.float32)),
     ]
     nodes = [
@@ -80,19 +80,19 @@ def _model(*, slow: bool) -> bytes:
         onnx.node("Mul", ["sine", "half"], ["tone"]),
     ]
     last = "tone"
-    if slow:
+    if steps:
         nodes += [
-            onnx.node("Mul", ["phonemes", "many"], ["work"]),
-            onnx.node("Range", ["zero", "work", "one"], ["steps"]),
-            onnx.node("Cast", ["steps"], ["wave0"], to=onnx.FLOAT),
+            onnx.node("Mul", ["phonemes", "many"], ["unused"]),
+            onnx.node("Range", ["zero", "unused", "one"], ["unused_places"]),
+            onnx.node("Cast", ["unused_places"], ["wave0"], to=onnx.FLOAT),
         ]
-        nodes += [onnx.node("Sin", [f"wave{step}"], [f"wave{step + 1}"]) for step in range(_SLOW_STEPS)]
+        nodes += [onnx.node("Sin", [f"wave{step}"], [f"wave{step + 1}"]) for step in range(steps)]
         nodes += [
-            onnx.node("ReduceMax", [f"wave{_SLOW_STEPS}"], ["peak"], keepdims=0),
+            onnx.node("ReduceMax", [f"wave{steps}"], ["peak"], keepdims=0),
             onnx.node("Mul", ["peak", "nothing"], ["silence"]),
-            onnx.node("Add", ["tone", "silence"], ["slow_tone"]),
+            onnx.node("Add", ["tone", "silence"], ["late_tone"]),
         ]
-        last = "slow_tone"
+        last = "late_tone"
     nodes.append(onnx.node("Unsqueeze", [last, "row"], ["waveform"]))
     inputs = [
         onnx.value("input_ids", onnx.INT64, 1, "sequence_length"),

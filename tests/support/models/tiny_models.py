@@ -100,7 +100,7 @@ def prompt_of(tokens: int) -> str:
 def link_models(folder: Path, *names: str) -> None:
     """Fill ``folder`` with links to the tiny models (all, or those named). Those of Kokoro are written there if they are named."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in kokoro_models.NAMES:
+    for name in kokoro_models.STEPS:
         if name in names:
             kokoro_models.write_kokoro_model(folder, name)
     for model in (tiny_models() / "models").iterdir():
