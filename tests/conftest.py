@@ -162,10 +162,11 @@ def no_grants_are_left() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the logs of the servers with a failure."""
+    """Show the logs of the servers that a failed test uses, or of the last ones."""
     report = yield
     if report.failed:
-        for server in _started[-2:]:
+        used = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, LemonbusServer)]
+        for server in used or _started[-2:]:
             report.sections.append(
                 (f"log of {server.home.name} after {report.when} of {item.name}", server.last_lines())
             )
