@@ -12,7 +12,7 @@ import falcon
 
 from gateway.access.proxies import FORWARDED_KEY, address_of
 from gateway.access.scopes import handled_as
-from gateway.http.request_context import is_browser
+from gateway.http.request_context import is_browser, is_question
 from protocol.failures import Code, Failure
 
 _OWN_SITES: Final = frozenset({"same-origin", "same-site", "none"})
@@ -98,7 +98,7 @@ def _pages_refusal(environ: Mapping[str, Any], action: str) -> str:
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return "" if site in _OWN_SITES else f"pages of other sites may not {action}"
-    if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
+    if not is_question(environ.get("REQUEST_METHOD", "")):
         return ""  # browsers send an Origin with all other requests
     # Over plain HTTP, browsers say which site a request comes from to loopback addresses only, and some never say it. A
     # page can hide its Referer, and choose the Accept header.

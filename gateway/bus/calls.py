@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import gevent
 import msgspec
@@ -19,6 +19,8 @@ from protocol.messages.log_stream import FollowLogs, LogBatch, LogSnapshot
 from protocol.messages.work import QueueStatus
 from protocol.runtime import logs
 from protocol.wire.envelope import pack_payload, unpack_payload
+
+R = TypeVar("R")
 
 BuildMessage = Callable[[int], msgspec.Struct]
 """Makes the call's message with the number that the session gives it: ``lambda n: LoadModel(n, "name")``."""
@@ -178,6 +180,14 @@ class SupervisorCall:
                 raise self._failure.raised()
             if not self._waker.wait(seconds):
                 return None
+
+    def report_within(self, cls: type[R], seconds: float) -> R | None:
+        """Return the report of a call that has nothing else; ``None`` after ``seconds`` without a message."""
+        while (message := self.next(seconds)) is not None:
+            if isinstance(message, CallResult):
+                report: R = unpack_payload(self.report, cls)
+                return report
+        return None
 
     def __iter__(self) -> Iterator[CallResult | Progress | LogBatch]:
         while True:

@@ -14,9 +14,7 @@ import msgspec
 from gateway.api.common.routes import HttpCaller
 from gateway.requests.admission_states import AdmissionState
 from protocol import RELEASE
-from protocol.messages.calls import CallResult
 from protocol.messages.health import GetHealth, HealthReport
-from protocol.wire import envelope
 
 if TYPE_CHECKING:
     from gateway.bus.session import SupervisorSession
@@ -66,11 +64,11 @@ def _whole_report(session: SupervisorSession, env: dict[str, Any]) -> HealthRepo
     if session.admission.state is AdmissionState.RECOVERING:
         return _former_report(kept)
     with session.start_call(env, GetHealth) as call:
-        while (message := call.next(ANSWER_WAIT_S)) is not None:
-            if isinstance(message, CallResult):
-                kept.report, kept.at = envelope.unpack_payload(call.report, HealthReport), time.monotonic()
-                return kept.report
-    return _former_report(kept)
+        report = call.report_within(HealthReport, ANSWER_WAIT_S)
+    if report is None:
+        return _former_report(kept)
+    kept.report, kept.at = report, time.monotonic()
+    return report
 
 
 def _former_report(kept: _Kept) -> HealthReport:

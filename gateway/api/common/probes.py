@@ -14,9 +14,7 @@ from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.http.request_context import LIVENESS_PATHS
 from gateway.requests.admission_states import AdmissionState
 from protocol.failures import Code, LemonbusError
-from protocol.messages.calls import CallResult
 from protocol.messages.readiness import AwaitedModel, GetReadiness, ReadinessReport
-from protocol.wire import envelope
 
 _ANSWER_WAIT_S: Final = 0.7
 """Seconds to wait for the supervisor's report. A probe of Kubernetes has failed after one second, unless its manifest says otherwise."""
@@ -119,12 +117,11 @@ def _report(caller: HttpCaller, model: str) -> ReadinessReport | None:
     if caller.session.admission.state is AdmissionState.RECOVERING and model in kept:
         return kept[model]
     with caller.session.start_call(caller.env, lambda number: GetReadiness(number, model)) as call:
-        while (message := call.next(_ANSWER_WAIT_S)) is not None:
-            if isinstance(message, CallResult):
-                report: ReadinessReport = envelope.unpack_payload(call.report, ReadinessReport)
-                kept.pop(model, None)
-                while len(kept) >= _MAX_KEPT:
-                    del kept[next(iter(kept))]
-                kept[model] = report
-                return report
-    return kept.get(model)
+        report = call.report_within(ReadinessReport, _ANSWER_WAIT_S)
+    if report is None:
+        return kept.get(model)
+    kept.pop(model, None)
+    while len(kept) >= _MAX_KEPT:
+        del kept[next(iter(kept))]
+    kept[model] = report
+    return report
