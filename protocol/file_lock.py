@@ -19,7 +19,7 @@ class HeldError(Exception):
 def lock(path: Path, pid: int = 0) -> int:
     """Create and lock a file; return its descriptor. The lock lasts as long as any process has that open.
 
-    ``pid``: the pid to write into the file, by default that of the present process. Raises :class:`HeldError`, and
+    ``pid``: what to write into the file; 0: the pid of the present process. Raises :class:`HeldError`, and
     ``OSError`` if the file cannot be used.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

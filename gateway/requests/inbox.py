@@ -110,7 +110,7 @@ class Inbox:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits that the engine is to wait."""
+        """Whether so much waits that the engine is to wait (backpressure)."""
         return self._size > self._hold_over and self.outcome is None
 
     @property

@@ -158,7 +158,7 @@ PROCESS_KEYS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice",
 OWN_ENGINE_KEYS: Final = tuple(
     name for name in EngineSettings.__struct_fields__ if name not in RecipeDefaults.__struct_fields__
 )
-"""The names of these keys."""
+"""The keys that :class:`EngineSettings` adds to those of a recipe."""
 
 
 def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> ModelSettings:

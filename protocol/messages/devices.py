@@ -14,7 +14,7 @@ class DeviceReading(msgspec.Struct, frozen=True, omit_defaults=True):
     vendor: str
     """``nvidia``, ``amd`` or ``intel``."""
     address: str
-    """On the PCI bus, in the form of sysfs: ``0000:c4:00.0``. A part of a divided GPU has that of the GPU."""
+    """On the PCI bus, in the form of sysfs: ``0000:c4:00.0``. A part of a divided GPU has the address of the whole GPU."""
     place: str
     """Where its memory is: :data:`protocol.models.memory.HOST` if it uses the machine's own, else its address, or the UUID of a part."""
     uuid: str = ""
@@ -52,7 +52,7 @@ class ReadDevices(msgspec.Struct, frozen=True, omit_defaults=True):
     integrated: list[str] = []
     """Addresses of graphics that are part of a processor."""
     processes: list[int] = []
-    """Processes whose memory on devices is wanted, with that of the processes that they have started."""
+    """The processes to measure. What their descendants use on devices counts as theirs."""
 
 
 @control_message

@@ -17,7 +17,7 @@ class EngineLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     nice: int = 0
     """Added to the nice value of the server."""
     user: str = ""
-    """The user that it runs as, by name or number; empty: that of the server."""
+    """The user that it runs as, by name or number; if empty, the server's user."""
 
     @property
     def whole_cpus(self) -> int:

@@ -16,9 +16,10 @@ CPU: Final = "cpu"
 CONTROLLERS: Final = (CPU, MEMORY)
 """Those that limit engines."""
 SERVER_GROUP: Final = "lemonbus-server"
-"""The group of the server's own processes. In version 2, a group that limits groups below it may have no processes itself, so
+"""The group of the server's own processes.
 
-engines only get groups of their own, beside this one, if the service manager or the operator starts the server in it.
+In version 2, a group that limits groups below it may have no processes itself, so engines only get groups of their own,
+beside this one, if the service manager or the operator starts the server in it.
 """
 ENGINE_PREFIX: Final = "lemonbus-engine-"
 """The group of an engine is named by this and the pid of its worker."""
@@ -101,7 +102,7 @@ def parent_of_engines(controller: str, root: Path = Path("/")) -> Cgroup | None:
 
 
 def enable_controllers(root: Path = Path("/")) -> None:
-    """Let the groups beside that of the server limit something, where version 2 and the owner of the tree allow it."""
+    """Turn on the controllers for the groups beside the server's own, where version 2 and the owner of the tree allow it."""
     for controller in CONTROLLERS:
         groups = find_cgroups(root, controller)
         if len(groups) > 1 and groups[0].version == 2 and groups[0].path.name == SERVER_GROUP:

@@ -136,9 +136,10 @@ class ServerHealth(msgspec.Struct):
     """The state of the server; `lemonbus` has what operators need."""
 
     status: Literal["ok", "recovering", "draining", "drained"]
-    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on. No new requests are accepted
+    """``recovering``: the supervisor is being replaced; requests wait for it, and streams go on.
 
-    with ``draining``, because the server ends, and with ``drained``, because an operator has drained it.
+    No new requests are accepted with ``draining``, because the server ends, and with ``drained``, because an operator has
+    drained it.
     """
     version: str
     websocket_port: int

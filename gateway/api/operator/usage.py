@@ -87,7 +87,7 @@ def show_usage(caller: HttpCaller, request: UsageQuery) -> UsageAnswer:
         if key not in (None, own):
             raise Failure(Code.FORBIDDEN, "only an administrator may see the usage of another key").raised()
         key = own
-    # Without a month there is no last day: the supervisor may count on the day after this process's.
+    # If no month was given, the last day stays open: the supervisor's date may already be one day later than ours.
     wanted = UsageFilter(
         first, last if request.month else "", key, request.model or "", by_day=request.by_day is not False
     )

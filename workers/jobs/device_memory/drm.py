@@ -1,7 +1,7 @@
 """The memory of AMD's and Intel's graphics by the files of the kernel's drivers: amdgpu, i915 and xe.
 
 amdgpu shows what a card has and uses. xe shows what it has; what is used there are the parts of all processes whose
-``fdinfo`` may be read. i915 shows the memory of a card, and what is free of it, only in Intel's own builds.
+``fdinfo`` may be read. Only Intel's own builds of i915 show how much memory a card has and how much is free.
 """
 
 from __future__ import annotations
