@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.models.memory import MemoryEstimate
+from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes, worker_events
 from supervisor.scheduler.eviction import (
@@ -101,7 +102,7 @@ def assign_workers(
         # What an earlier check found may have changed: only after a check does memory decide.
         estimate = model.estimate if checked else MemoryEstimate()
         request = LoadRequest(model.name, model.type, estimate, spec.npu, model.policy.groups)
-        verdict = Fits() if spec.elsewhere else decide_eviction(request, loaded_models, limits)
+        verdict = verdict_of(spec, request, loaded_models, limits)
         if not ready and isinstance(verdict, Insufficient | Blocked) and verdict.shortfall is not None:
             verdict = Wait(memory=True)
         if _refused(state, model, verdict, now):
@@ -119,6 +120,11 @@ def assign_workers(
         elif worker is not None and ready and isinstance(verdict, Fits):
             model_changes.choose_context(worker, context)
             model_changes.start_engine(state, model, spec, worker, now)
+
+
+def verdict_of(spec: ModelSpec, request: LoadRequest, loaded: list[LoadedModel], limits: LoadLimits) -> Verdict:
+    """Decide about a load. A model that runs elsewhere takes nothing of this machine, so it always fits."""
+    return Fits() if spec.elsewhere else decide_eviction(request, loaded, limits)
 
 
 def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float) -> bool:
@@ -211,7 +217,7 @@ def models_as_seen_by(
     ahead = [
         _model_ahead(LoadRequest(each.name, each.type, each.estimate, each.spec.npu, each.policy.groups), 0, now)
         for each in candidates
-        if each.spec is not None and each.name != name
+        if each.spec is not None and not each.spec.elsewhere and each.name != name
     ]
     return [*(each._replace(leaving=each.leaving or each.model == name) for each in loaded), *ahead]
 

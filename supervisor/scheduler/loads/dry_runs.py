@@ -22,7 +22,6 @@ from supervisor.scheduler.eviction import (
     LoadLimits,
     LoadRequest,
     Verdict,
-    decide_eviction,
 )
 from supervisor.scheduler.loads import assignment
 from supervisor.scheduler.memory import fitting, memory_events
@@ -106,7 +105,8 @@ def _plan(
     loaded = assignment.models_as_seen_by(spec.name, state, candidates, now)
     groups = state.policies.of(spec.name).groups
     limits = LoadLimits(state.limits.models, available, state.policies.groups)
-    verdict = decide_eviction(LoadRequest(spec.name, spec.type, estimate, spec.npu, groups), loaded, limits)
+    request = LoadRequest(spec.name, spec.type, estimate, spec.npu, groups)
+    verdict = assignment.verdict_of(spec, request, loaded, limits)
     names = dict(zip(verdict.models, verdict.reasons, strict=True)) if isinstance(verdict, Evict) else {}
     staying = [each for each in loaded if not each.leaving]
     free_now = available.beside(each.memory for each in staying)
