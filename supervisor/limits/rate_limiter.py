@@ -21,7 +21,7 @@ from supervisor.limits.token_bucket import TokenBucket
 
 MAX_IDLE_KEYS: Final = 1024
 """Keys beyond this number are forgotten once they have nothing used up."""
-_RUNNING_RETRY_S: Final = 1.0
+RUNNING_RETRY_S: Final = 1.0
 """Wait, in seconds, if the end of any running request may help."""
 _LEAST_TOKENS: Final = 1.0
 """What must be left for another request, whose own tokens are not known yet."""
@@ -63,14 +63,14 @@ class RateLimiter:
         """
         usage = self._usage_of(caller, now)
         if usage.requests is not None and (wait := usage.requests.wait_for(1, now)):
-            return _refusal(caller, f"{caller.requests_per_minute} requests a minute", wait)
+            return refusal_of(caller, f"{caller.requests_per_minute} requests a minute", wait)
         if usage.tokens is not None and (wait := usage.tokens.wait_for(_LEAST_TOKENS, now)):
-            return _refusal(caller, f"{caller.tokens_per_minute} tokens a minute", wait)
+            return refusal_of(caller, f"{caller.tokens_per_minute} tokens a minute", wait)
         if usage.tokens is not None and usage.tokens.wait_for(reserved + _LEAST_TOKENS, now):
             limit = f"{caller.tokens_per_minute} tokens a minute, and its running requests may use what is left"
-            return _refusal(caller, limit, _RUNNING_RETRY_S)
+            return refusal_of(caller, limit, RUNNING_RETRY_S)
         if caller.concurrent and running >= caller.concurrent:
-            return _refusal(caller, f"{caller.concurrent} requests at once", _RUNNING_RETRY_S)
+            return refusal_of(caller, f"{caller.concurrent} requests at once", RUNNING_RETRY_S)
         return None
 
     def accept(self, caller: Caller, now: float) -> None:
@@ -147,5 +147,6 @@ def _status(bucket: TokenBucket | None, now: float) -> LimitStatus | None:
     return LimitStatus(bucket.per_minute, remaining, bucket.wait_for(bucket.per_minute, now))
 
 
-def _refusal(caller: Caller, limit: str, wait: float) -> Failure:
-    return Failure(Code.RATE_LIMITED, f"The limit of the API key {caller.key} is {limit}", retry_after=wait)
+def refusal_of(caller: Caller, limit: str, wait: float, code: Code = Code.RATE_LIMITED) -> Failure:
+    """Return the refusal of a request for a ``limit`` of its key; ``wait`` in seconds."""
+    return Failure(code, f"The limit of the API key {caller.key} is {limit}", retry_after=wait)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
 
 import msgspec
 
 from protocol.failures import Code, Failure
 from protocol.messages.caller import Caller, LimitStatus
 from protocol.times import day_of
-
-_RUNNING_RETRY_S: Final = 1.0
-"""Wait, in seconds, if the end of any running request may help."""
+from supervisor.limits.rate_limiter import RUNNING_RETRY_S, refusal_of
 
 
 class SpentTokens(msgspec.Struct, array_like=True):
@@ -69,11 +66,11 @@ class TokenBudgets:
         budgets = self._budgets(caller, now)
         for period, limit, spent, reset in sorted(map(msgspec.structs.astuple, budgets), key=lambda each: -each[3]):
             if spent >= limit:
-                return _refusal(caller, Code.QUOTA, f"{limit} tokens a {period}, in UTC", reset)
+                return refusal_of(caller, f"{limit} tokens a {period}, in UTC", reset, Code.QUOTA)
         for period, limit, spent, _ in map(msgspec.structs.astuple, budgets):
             if spent + reserved >= limit:
                 what = f"{limit} tokens a {period}, and its running requests may use what is left"
-                return _refusal(caller, Code.RATE_LIMITED, what, _RUNNING_RETRY_S)
+                return refusal_of(caller, what, RUNNING_RETRY_S)
         return None
 
     def statuses(self, caller: Caller, now: float) -> tuple[LimitStatus | None, LimitStatus | None]:
@@ -109,7 +106,3 @@ class TokenBudgets:
             _Budget("month", caller.tokens_per_month, spent.of_month, (next_month - moment).total_seconds()),
         ]
         return [each for each in budgets if each.limit]
-
-
-def _refusal(caller: Caller, code: Code, limit: str, wait: float) -> Failure:
-    return Failure(code, f"The limit of the API key {caller.key} is {limit}", retry_after=wait)
