@@ -18,6 +18,7 @@ from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import RecipeDescriptor
 from protocol.wire.speech import SPEECH
+from workers.backends import llama_server_api
 from workers.backends.engine_facts import EngineFacts, ModelFacts
 from workers.backends.engine_request import EngineRequest
 from workers.backends.error_texts import ErrorTexts
@@ -39,17 +40,12 @@ _ENCODER: Final = "av"
 """The package with which our server writes sound."""
 
 
-class _Slot(msgspec.Struct):
-    is_processing: bool = False
-
-
 class _SpeechFields(msgspec.Struct):
     input: str = ""
     voice: str = ""
     instructions: str = ""
 
 
-_SLOTS: Final = msgspec.json.Decoder(list[_Slot])
 _FIELDS: Final = msgspec.json.Decoder(_SpeechFields)
 
 
@@ -154,10 +150,7 @@ class KokoroBackend(ProgramBackend):
 
     def processing(self, answer: bytes) -> int:
         """See :meth:`Backend.processing`."""
-        try:
-            return sum(slot.is_processing for slot in _SLOTS.decode(answer))
-        except DECODE_ERRORS as problem:
-            raise ValueError(str(problem)) from problem
+        return llama_server_api.processing(answer)
 
     def request(self, endpoint: str, query: str, body: bytes, stream: bool) -> EngineRequest:
         """See :meth:`Backend.request`."""
