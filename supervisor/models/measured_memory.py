@@ -108,7 +108,10 @@ class MeasuredMemory:
         self._records[key] = _MemoryRecord(spec.name, {**known, **differences})
         for oldest in list(self._records)[: max(0, len(self._records) - MAX_RECORDS)]:
             del self._records[oldest]
-        if all(place in known and abs(size - known[place]) < LEAST_CHANGE for place, size in differences.items()):
+        unchanged = all(
+            place in known and abs(size - known[place]) < LEAST_CHANGE for place, size in differences.items()
+        )
+        if unchanged and not self._file.failed:
             return
         try:
             self._file.replace({each: msgspec.to_builtins(record) for each, record in self._records.items()})

@@ -66,7 +66,7 @@ class SamplingDefaultsStore:
         if read := self._file.readable_again():
             self._read()
         values = apply_change(self.values, checked)
-        if values == self.values:
+        if values == self.values and not self._file.failed:
             return read
         try:
             self._file.replace(values)

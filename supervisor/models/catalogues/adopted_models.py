@@ -131,7 +131,7 @@ class AdoptedModels:
         """
         self._read_again()
         entry = self.entries.get(name)
-        if entry is not None and not entry.path and name not in self._kept:
+        if entry is not None and not entry.path and (name not in self._kept or self._file.failed):
             self._write(self._kept | {name})
 
     def forget(self, name: str) -> None:

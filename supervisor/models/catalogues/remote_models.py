@@ -66,7 +66,8 @@ class RemoteModels:
         """Take the list of a server; return whether it differs. Raises ``internal_error`` if it cannot be written."""
         if read := self._file.readable_again():
             self._read()
-        if remote not in self._remotes or self._models.get(remote) == list(models):
+        unchanged = self._models.get(remote) == list(models) and not self._file.failed
+        if remote not in self._remotes or unchanged:
             return read
         changed = {name: listed for name, listed in self._models.items() if name in self._remotes} | {
             remote: list(models)

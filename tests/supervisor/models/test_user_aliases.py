@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,23 +52,6 @@ def test_a_failed_write_changes_nothing(path: Path) -> None:
     with pytest.raises(LemonbusError) as raised:
         names.set_default("other")
     assert (raised.value.failure.code, names.default) == (Code.INTERNAL, QWEN)
-
-
-def test_names_whose_write_failed_are_written_again(path: Path) -> None:
-    problem: list[OSError | None] = [OSError(errno.ENOSPC, "No space left on device"), None]
-
-    def finish(draft: Path, target: Path, done: Callable[[OSError | None], None]) -> None:
-        failure = problem.pop(0)
-        if failure is None:
-            draft.replace(target)
-        done(failure)
-
-    names = UserAliases(path, finish)
-    names.set_default(QWEN)
-    assert not path.exists()
-    names.set_default(QWEN)
-    assert json.loads(path.read_text()) == {"default": QWEN}
-    names.set_default(QWEN)  # a third write would find no result in the list
 
 
 def test_the_number_of_names_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,15 @@ from supervisor.handlers.models import sampling_defaults
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsStore
 from supervisor.models import measured_memory, user_aliases
 from supervisor.models.catalogues import adopted_models, remote_models, user_models
+from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.remote_models import RemoteModels
 from supervisor.models.measured_memory import MeasuredMemory
+from supervisor.models.names import NameIndex
 from supervisor.models.options import saved_options
 from supervisor.models.options.saved_options import SavedOptions
 from supervisor.models.user_aliases import UserAliases
 from supervisor.persistence import state_files
+from supervisor.persistence.state_files import FinishWrite
 from tests.supervisor.models.model_files import PHI, SMOL, MakeModels
 from tests.support.waiting import wait_for
 from workers.backends.registry import DESCRIPTORS
@@ -173,6 +176,53 @@ def test_measurements_that_can_be_read_again_are_kept(tmp_path: Path, unreadable
     assert [each["differences"] for each in json.loads(path.read_text()).values()] == [
         {HOST: size} for size in (1, 2, 3)
     ]
+
+
+def _aliases(path: Path, finish: FinishWrite) -> Callable[[], object]:
+    names = UserAliases(path, finish)
+    return lambda: names.set_default("m")
+
+
+def _sampling(path: Path, finish: FinishWrite) -> Callable[[], object]:
+    store = SamplingDefaultsStore(path, lambda _: None, finish)
+    return lambda: store.change({"top_k": 7})
+
+
+def _remote(path: Path, finish: FinishWrite) -> Callable[[], object]:
+    remote = RemoteModels(path, ["far"], finish)
+    return lambda: remote.take("far", [RemoteModel("m")])
+
+
+def _measured(path: Path, finish: FinishWrite) -> Callable[[], object]:
+    measured = MeasuredMemory(path, finish)
+    return lambda: measured.note(ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m.gguf"), {HOST: 2})
+
+
+def _adopted(path: Path, finish: FinishWrite) -> Callable[[], object]:
+    adopted = AdoptedModels(path, [], lambda _: None, NameIndex, finish)
+    adopted.adopt_checkpoint("o/c:Q8_0", "llamacpp")
+    return lambda: adopted.keep("o/c:Q8_0")
+
+
+@pytest.mark.parametrize("save_of", [_aliases, _sampling, _remote, _measured, _adopted])
+def test_the_same_value_is_written_again_if_the_disk_may_not_have_it(
+    tmp_path: Path, save_of: Callable[[Path, FinishWrite], Callable[[], object]]
+) -> None:
+    results: list[OSError | None] = [OSError(errno.ENOSPC, "No space left on device"), None]
+
+    def finish(draft: Path, target: Path, done: Callable[[OSError | None], None]) -> None:
+        failure = results.pop(0)
+        if failure is None:
+            draft.replace(target)
+        done(failure)
+
+    path = tmp_path / "state.json"
+    save = save_of(path, finish)
+    save()
+    assert not path.exists()
+    save()
+    assert json.loads(path.read_text())
+    save()  # a third write would find no result in the list
 
 
 def test_a_file_that_others_may_now_read_has_changed(tmp_path: Path) -> None:
