@@ -239,7 +239,7 @@ def http_error(status: int, body: bytes, retry_after: str | None = None) -> Comm
     our_key = status in (401, 403) and _error_facts(answer).get("code") != Code.CHECKPOINT_FORBIDDEN
     if our_key and status == 401:
         message += KEY_HINT
-    return CommandError(message, FORBIDDEN if our_key else FAILED, status)
+    return CommandError(message, FORBIDDEN if our_key else FAILED, status, _error_facts(answer))
 
 
 def _phrase(status: int) -> str:
@@ -252,7 +252,7 @@ def _phrase(status: int) -> str:
 def stream_error(data: Any) -> CommandError | None:
     """Return the error in an event of a stream, None if there is none."""
     if isinstance(data, dict) and data.get("error"):
-        return CommandError(_error_text(data) or "the stream failed")
+        return CommandError(_error_text(data) or "the stream failed", facts=_error_facts(data))
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 OK: Final = 0
 FAILED: Final = 1
@@ -19,8 +19,11 @@ Exit codes: 0 done; 1 the server refused or failed; 2 wrong usage or configurati
 class CommandError(Exception):
     """Ends the command with a message on stderr and an exit code."""
 
-    def __init__(self, message: str, exit_code: int = FAILED, status: int = 0) -> None:
-        """Print ``message`` and end with ``exit_code``. ``status``: that of the error response that caused it."""
+    def __init__(
+        self, message: str, exit_code: int = FAILED, status: int = 0, facts: dict[str, Any] | None = None
+    ) -> None:
+        """Print ``message`` and end with ``exit_code``. ``status``, ``facts``: those of the error response that caused it."""
         super().__init__(message)
         self.exit_code = exit_code
         self.status = status
+        self.facts = facts or {}

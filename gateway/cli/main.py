@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -15,20 +15,33 @@ from gateway.cli import exit_codes, output
 from protocol import RELEASE
 
 _COMMANDS: Final = Path(__file__).parent / "commands"
+OTHER_NAMES: Final = {"ls": "list", "rm": "delete", "stop": "unload"}
+"""Name that people know from similar programs → the command that it is another name of."""
+_SUGGESTED: Final = {
+    "chat": "run",
+    "kill": "stop",
+    "models": "list",
+    "remove": "rm",
+    "restart": "upgrade or reload",
+    "rmi": "rm",
+    "start": "serve",
+}
+"""Word of similar programs → the command to suggest for it."""
 
 
 class CommandGroup(click.Group):
     """A group that imports the file of a command only when that command runs, and all of them to list them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands: each is the name of a file, or of the command that undoes it."""
+        """Return the names of the commands: that of a file, that of the command that undoes it, or another name of one."""
         del ctx
         files = [path.stem.replace("_", "-") for path in _COMMANDS.glob("[a-z]*.py")]
-        return sorted(name for file in files for name in (file, f"un{file}") if _command(file, name))
+        return sorted([*OTHER_NAMES, *(name for file in files for name in (file, f"un{file}") if _command(file, name))])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's file."""
         del ctx
+        cmd_name = OTHER_NAMES.get(cmd_name, cmd_name)
         for file in (cmd_name, cmd_name.removeprefix("un")):
             if re.fullmatch("[a-z-]+", file) and (_COMMANDS / f"{file.replace('-', '_')}.py").exists():
                 return _command(file, cmd_name)
@@ -41,10 +54,39 @@ class CommandGroup(click.Group):
         import difflib  # noqa: PLC0415 - only after a mistyped command
 
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            close = (
+                [_SUGGESTED[args[0]]]
+                if args[0] in _SUGGESTED
+                else difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
+            )
             hint = f" Did you mean {close[0]}?" if close else " See lemonbus --help."
             ctx.fail(f"There is no command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List each command once, with its other names."""
+        named = {
+            name: ", ".join([name, *(other for other, of in OTHER_NAMES.items() if of == name)])
+            for name in self.list_commands(ctx)
+            if name not in OTHER_NAMES
+        }
+        limit = formatter.width - 6 - max(map(len, named.values()))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (shown, each.get_short_help_str(limit))
+                    for name, shown in named.items()
+                    if (each := self.get_command(ctx, name))
+                ]
+            )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and print its error in the form that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except exit_codes.CommandError as error:
+            output.print_failure(error, ctx)
+            ctx.exit(error.exit_code)
 
 
 def _command(file: str, name: str) -> click.Command | None:
@@ -83,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as problem:
         problem.show()
         return problem.exit_code
-    except exit_codes.CommandError as error:
+    except exit_codes.CommandError as error:  # of a completion
         output.print_error(str(error))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from gateway.cli import output
 from gateway.cli.api_client import ApiClient
-from gateway.cli.exit_codes import CommandError
+from gateway.cli.exit_codes import FAILED, OK, CommandError
 from gateway.cli.listener_check import check_listener
 from gateway.cli.settings import settings_of_server
 from protocol.config.api_keys import KEY_VARIABLES
@@ -46,15 +47,40 @@ def given_url(context: click.Context) -> str | None:
 
 
 def json_option(what: str) -> Decorator:
-    """Add ``--json``, passed as ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}, for scripts.")
+    """Add ``--json``, passed as ``as_json``. If the command fails, its error is also JSON: one line on stderr."""
+    return click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, callback=_note_json, help=f"Print {what}, for scripts."
+    )
 
 
-def model_argument(required: bool = True) -> Decorator:
-    """Add the argument MODEL, passed as ``model``, completed with the names that the server knows."""
-    # Any default, even None, would make it optional.
-    optional: dict[str, Any] = {} if required else {"default": ""}
-    return click.argument("model", required=required, shell_complete=complete_model, **optional)
+def _note_json(context: click.Context, _parameter: click.Parameter, as_json: bool) -> bool:
+    if as_json:
+        context.meta[output.AS_JSON] = True
+    return as_json
+
+
+def model_argument(*, several: bool = False, required: bool = True) -> Decorator:
+    """Add the argument MODEL, passed as ``model``, or several of them, passed as ``models``.
+
+    They are completed with the names that the server knows.
+    """
+    if several:
+        return click.argument("models", metavar="MODEL...", nargs=-1, required=required, shell_complete=complete_model)
+    return click.argument("model", shell_complete=complete_model)
+
+
+def for_each_model(models: Sequence[str], act: Callable[[str], None]) -> None:
+    """Do something with each model. What the server refuses is printed, and the others are still done; then it ends with 1."""
+    context, exit_code = click.get_current_context(), OK
+    for model in models:
+        try:
+            act(model)
+        except CommandError as problem:
+            if problem.exit_code != FAILED:  # the server is away, or the key is wrong: the next one would fail as well
+                raise
+            output.print_failure(problem, context)
+            exit_code = FAILED
+    context.exit(exit_code)
 
 
 def connect_client(url: str | None, *, reads_configuration: bool = False) -> ApiClient:

@@ -15,8 +15,11 @@ from protocol.runtime.control_characters import escape_in_json
 from protocol.runtime.journal_priorities import PRIORITIES, stderr_is_journal
 
 if TYPE_CHECKING:
+    from gateway.cli.exit_codes import CommandError
     from protocol.messages.system_info import BackendStatus
 
+AS_JSON: Final = "lemonbus --json"
+"""Key in the ``meta`` of a command's context if it was asked for JSON."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, and those that reverse the order of other text. Marks that languages need stay."""
 
@@ -38,6 +41,16 @@ def print_error(text: str) -> None:
     """
     priority = PRIORITIES["error"].decode() if stderr_is_journal() else ""
     click.echo("\n".join(priority + line for line in f"lemonbus: {plain(text)}".split("\n")), err=True)
+
+
+def print_failure(error: CommandError, context: click.Context) -> None:
+    """Print on stderr why a command failed: as text or, with ``--json``, as one line with the fields of the server's error."""
+    if AS_JSON not in context.meta:
+        print_error(str(error))
+        return
+    status = {"status": error.status} if error.status else {}
+    shown = {"error": {"message": str(error), **error.facts}, **status, "exit_code": error.exit_code}
+    click.echo(json_text(shown), err=True)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

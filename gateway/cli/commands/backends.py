@@ -37,15 +37,18 @@ _argument = click.argument("backend", metavar="RECIPE:BACKEND", callback=_checke
 @click.group(
     "backends", short_help="Show, install or remove the programs that models run on.", invoke_without_command=True
 )
+@json_option("the recipes of the server's system info")
 @server_option
 @click.pass_context
-def command(context: click.Context, server: ApiClient) -> None:
+def command(context: click.Context, as_json: bool, server: ApiClient) -> None:
     """Show, install or remove the programs that models run on.
 
     Without a subcommand, it lists them.
     """
     if context.invoked_subcommand is None:
-        context.invoke(show, as_json=False, server=server)
+        context.invoke(show, as_json=as_json, server=server)
+    elif as_json:
+        raise click.UsageError("--json goes after the subcommand.")
 
 
 @command.command(name="list")

@@ -64,9 +64,11 @@ def _store_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--tokens-per-month", type=_limit, default=None, metavar="N")
 @click.option("--concurrent", type=_limit, default=None, metavar="N", help="Requests that may wait or run at once.")
 @click.option("--expires", metavar="DATE", help="A date, or a date with a time: 2031-05-01, 2031-05-01T12:00+02:00.")
+@json_option("the key and where it is kept")
 @_store_option
 def add(
     store: KeyStore,
+    as_json: bool,
     name: str,
     scope: str,
     models: tuple[str, ...],
@@ -98,7 +100,10 @@ def add(
         allowed = "letters, digits, dots, dashes and underscores" if field == "NAME" else "patterns of names of models"
         raise click.BadParameter(f"expected {allowed}.", param_hint=field) from problem
     added = store.add(rights)
-    click.echo(added.key)
+    if as_json:
+        output.print_json(added)
+    else:
+        click.echo(added.key)
     click.echo(f"Added key {name}. It is not stored and will not be shown again.", err=True)
     _report(store, added)
     if added.first:
@@ -166,11 +171,15 @@ def show(store: KeyStore, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
+@json_option("which keys are left")
 @_store_option
-def revoke(store: KeyStore, name: str) -> None:
+def revoke(store: KeyStore, as_json: bool, name: str) -> None:
     """Revoke the key NAME. The server refuses it at once, and ends its running requests."""
     changed = store.revoke(name)
-    click.echo(f"Revoked key {name}")
+    if as_json:
+        output.print_json(changed)
+    else:
+        click.echo(f"Revoked key {name}")
     _report(store, changed)
     if not changed.valid_keys:
         click.echo(

@@ -1,8 +1,9 @@
-"""``lemonbus load`` and ``unload``: load a model, with options, and unload one or all."""
+"""``lemonbus load`` and ``unload`` (``stop``): load a model, with options, and unload some or all."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from gateway.api.lemonade.load import LemonadeLoadRequest, LoadPlanEntry, Unload
 from gateway.cli import output
 from gateway.cli.api_client import MODELS_HINT, ApiClient
 from gateway.cli.exit_codes import FAILED, CommandError
-from gateway.cli.options import json_option, model_argument, server_option
+from gateway.cli.options import for_each_model, json_option, model_argument, server_option
 from gateway.cli.progress import ensure_downloaded
 from protocol.models.recipes import AUTOMATIC, AUTOMATIC_CTX_SIZE
 
@@ -135,15 +136,20 @@ def _show_plan(plan: LoadPlanEntry) -> None:
         )
 
 
-@click.command(short_help="Unload a model, or all of them.")
-@model_argument(required=False)
+@click.command(short_help="Unload models, or all of them.")
+@model_argument(several=True, required=False)
 @click.option("--all", "-a", "all_models", is_flag=True, help="Unload every model.")
-@json_option("the server's answer")
+@json_option("the server's answer about each model")
 @server_option
-def unload(model: str, all_models: bool, as_json: bool, server: ApiClient) -> None:
-    """Unload MODEL once its running requests have ended, or all models with --all."""
-    if bool(model) == all_models:
+def unload(models: tuple[str, ...], all_models: bool, as_json: bool, server: ApiClient) -> None:
+    """Unload each MODEL once its running requests have ended, or all models with --all."""
+    if bool(models) == all_models:
         raise click.UsageError("Name a MODEL, or use --all.")
+    for_each_model(models or ("",), partial(_unload, server, as_json))
+
+
+def _unload(server: ApiClient, as_json: bool, model: str) -> None:
+    """Unload a model, or all if it is empty."""
     try:
         answer = server.ask(unload_model, UnloadRequest(model_name=model or None), seconds=None)
     except CommandError as problem:
@@ -151,7 +157,8 @@ def unload(model: str, all_models: bool, as_json: bool, server: ApiClient) -> No
             raise
         # The API also says "not found" of a model that is known but not loaded.
         message = str(problem).removesuffix(MODELS_HINT).replace("not found", "not loaded", 1)
-        raise CommandError(f"{message}; `lemonbus status` shows the loaded ones", status=problem.status) from problem
+        message = f"{message}; `lemonbus status` shows the loaded ones"
+        raise CommandError(message, status=problem.status, facts=problem.facts) from problem
     if as_json:
         output.print_json(answer)
     elif model:

@@ -12,7 +12,8 @@ from typing import BinaryIO
 import click
 
 from gateway.cli.api_client import ApiClient
-from gateway.cli.options import model_argument, server_option
+from gateway.cli.options import json_option, model_argument, server_option
+from gateway.cli.output import print_json
 from gateway.cli.progress import ensure_downloaded
 from protocol.wire.speech import DEFAULT_FORMAT, MAX_SPEED, MEDIA_TYPES, MIN_SPEED
 
@@ -29,6 +30,7 @@ from protocol.wire.speech import DEFAULT_FORMAT, MAX_SPEED, MEDIA_TYPES, MIN_SPE
     type=click.Choice(sorted(MEDIA_TYPES)),
     help=f"Without it: the end of the file's name, or {DEFAULT_FORMAT}.",
 )
+@json_option("one JSON object about the file")
 @server_option
 def command(
     model: str,
@@ -37,6 +39,7 @@ def command(
     voice: str | None,
     speed: float | None,
     form: str | None,
+    as_json: bool,
     server: ApiClient,
 ) -> None:
     """Let MODEL read TEXT aloud.
@@ -46,6 +49,8 @@ def command(
     """
     if output is None and sys.stdout.isatty():
         raise click.UsageError("Name a file with -o, or pipe the sound into a player.")
+    if output is None and as_json:
+        raise click.UsageError("--json needs -o: without it, standard output is the sound.")
     spoken = sys.stdin.read() if text in (None, "-") else text
     if not spoken or not spoken.strip():
         raise click.UsageError("The text is empty.")
@@ -70,6 +75,9 @@ def command(
         except BaseException:
             output.unlink(missing_ok=True)
             raise
+    if as_json:
+        written = {"file": str(output), "bytes": output.stat().st_size}
+        print_json({"model": model, **written, "format": request["response_format"]})
 
 
 def _write(file: BinaryIO, first: bytes, pieces: Iterator[bytes]) -> None:

@@ -17,7 +17,7 @@ from click import Context
 
 from gateway.api.lemonade.system_info import system_info
 from gateway.cli.api_client import KEY_HINT
-from gateway.cli.main import cli
+from gateway.cli.main import OTHER_NAMES, cli
 from protocol.config.settings import Settings, write_settings
 from protocol.messages.system_info import Cpu, MachineInfo, SystemInfo
 from tests.gateway.cli.canned_responses import ALL, catalogue, health
@@ -43,11 +43,26 @@ def test_help_lists_all_commands_and_exit_codes(lemonbus: Ends) -> None:
     assert "3 the server cannot be reached" in out
 
 
+def test_help_lists_a_command_once_with_its_other_names(lemonbus: Ends) -> None:
+    listed = [line.split("  ")[1] for line in lemonbus("--help")[1].partition("Commands:\n")[2].splitlines() if line]
+    assert {"list, ls", "delete, rm", "unload, stop"} <= set(listed)
+    assert not set(listed) & {"ls", "rm", "stop", "list", "delete", "unload"}
+
+
+@pytest.mark.parametrize(("name", "command"), OTHER_NAMES.items())
+def test_another_name_is_the_same_command(name: str, command: str, lemonbus: Ends) -> None:
+    assert cli.get_command(Context(cli), name) is cli.get_command(Context(cli), command)
+    assert lemonbus(name, "--help")[1].startswith(f"Usage: lemonbus {name} ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["sttus"], "Did you mean status?"),
         (["zzz"], "See lemonbus --help."),
+        (["rmi", "A"], "Did you mean rm?"),
+        (["models"], "Did you mean list?"),
+        (["delete"], "Missing argument 'MODEL...'"),
         (["list", "--nope"], "No such option"),
         (["unload"], "Name a MODEL, or use --all."),
         (["unload", "A", "--all"], "Name a MODEL, or use --all."),

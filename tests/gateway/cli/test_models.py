@@ -74,3 +74,16 @@ def test_delete(server: FakeServer, lemonbus: Ends) -> None:
     code, out, err = lemonbus("delete", "A")
     assert (code, out) == (1, "")
     assert "no model" in err
+
+
+def test_several_models_are_deleted_even_if_one_is_refused(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["POST", "/v1/delete"] = Reply({"message": "there is no such model"}, 404)
+    code, out, err = lemonbus("rm", "A", "B")
+    assert (code, out, err) == (1, "", "lemonbus: there is no such model\n" * 2)
+    assert [asked[2]["model_name"] for asked in server.asked] == ["A", "B"]
+
+
+def test_a_wrong_key_ends_a_deletion_of_several_models(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["POST", "/v1/delete"] = Reply({"message": "not allowed"}, 403)
+    code, _, err = lemonbus("rm", "A", "B")
+    assert (code, err, len(server.asked)) == (4, "lemonbus: not allowed\n", 1)
