@@ -1,6 +1,7 @@
 """Programs that tests run if they are available: unpacked from the distribution's packages, so that no service is installed.
 
     python -m tests.support.debian_packages nginx caddy openssl
+    python -m tests.support.debian_packages chromium
 
 An unavailable package is named in one line; this is not an error.
 """
@@ -12,9 +13,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from tests.support.proxies import UNPACKED, program
+
+INSTALLED: Final = {"chromium": ("chromium", "fonts-dejavu-core")}
+"""A program that needs the libraries of many packages → what is installed for it."""
+
+
+def install(packages: Sequence[str]) -> str:
+    """Install packages and what they need; return why they could not be, empty if they were."""
+    if not shutil.which("apt-get"):
+        return "this is not Debian"
+    if os.geteuid():
+        return f"only root can install it: sudo apt-get install {' '.join(packages)}"
+    done = _run(["apt-get", "-q", "-y", "--no-install-recommends", "install", *packages], "/")
+    return f"apt-get install failed: {_reason(done)}" if done.returncode else ""
 
 
 def unpack(package: str) -> str:
@@ -25,8 +41,7 @@ def unpack(package: str) -> str:
         # The user _apt may not write here; apt warns about it and downloads as this user.
         loaded = _run(["apt-get", "-q", "download", package], folder)
         if loaded.returncode:
-            reasons = loaded.stderr.strip().splitlines() or ["no reason given"]
-            return f"apt-get download failed: {reasons[-1]}"
+            return f"apt-get download failed: {_reason(loaded)}"
         for archive in Path(folder).glob("*.deb"):
             UNPACKED.mkdir(parents=True, exist_ok=True)
             done = _run(["dpkg-deb", "-x", str(archive), str(UNPACKED)], folder)
@@ -36,16 +51,23 @@ def unpack(package: str) -> str:
 
 
 def _run(command: list[str], folder: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+
+
+def _reason(failed: subprocess.CompletedProcess[str]) -> str:
+    return (failed.stderr.strip().splitlines() or ["no reason given"])[-1]
 
 
 def main(packages: list[str]) -> None:
-    """Unpack those whose program is missing."""
+    """Unpack, or install, those whose program is missing."""
     missing = [package for package in packages if not program(package)]
     if missing and not os.geteuid() and shutil.which("apt-get"):
         _run(["apt-get", "-q", "update"], "/")
     for package in missing:
-        if problem := unpack(package):
+        if problem := install(INSTALLED[package]) if package in INSTALLED else unpack(package):
             print(f"{package} is not available ({problem}): its tests are skipped")
 
 

@@ -1,0 +1,62 @@
+"""What the tests in a real browser share: one Chromium, and pages of it that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.browser import CHROMIUM, BrowserPage, RunningBrowser, browser_driver, running_browser
+from tests.support.server import LemonbusServer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Playwright
+
+OpenPage = Callable[..., BrowserPage]
+_open: list[BrowserPage] = []
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if not CHROMIUM:
+        item.add_marker(pytest.mark.skip(reason="chromium is not installed (make browser)"))
+
+
+@pytest.fixture(scope="package")
+def driver() -> Iterator[Playwright]:
+    """It ends with the tests of this folder, so that others may use asyncio."""
+    with browser_driver() as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def browser(driver: Playwright) -> Iterator[RunningBrowser]:
+    """The Chromium of all tests of this folder in one process."""
+    with running_browser(driver) as started:
+        yield started
+
+
+@pytest.fixture
+def open_page(browser: RunningBrowser) -> Iterator[OpenPage]:
+    """Opens pages: of a server, at a path, as wide and as dark as :meth:`RunningBrowser.page` says."""
+    with ExitStack() as stack:
+
+        def opened(server: LemonbusServer, path: str = "/", **options: Any) -> BrowserPage:
+            page = stack.enter_context(browser.page(f"http://127.0.0.1:{server.port}", **options))
+            _open.append(page)
+            page.go(path)
+            return page
+
+        yield opened
+        _open.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what a failed test saw."""
+    report = yield
+    if report.failed:
+        for page in _open:
+            report.sections.append((f"page {page.tab.url}", page.seen()))
+    return report
