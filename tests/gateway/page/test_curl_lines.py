@@ -153,8 +153,8 @@ def test_a_picture_that_was_drawn(recorder: Recorder, tmp_path: Path) -> None:
 def test_a_chat_with_a_real_server(shared_server: LemonbusServer, tmp_path: Path) -> None:
     body = {"model": "extra.tiny-chat", "messages": [{"role": "user", "content": HARD}]}
     options = {"base": f"http://127.0.0.1:{shared_server.port}/", "key": True}
-    said = shell(call("curl.js", "curlLine", "POST", "/v1/chat/completions", body, options), tmp_path)
-    assert json.loads(said)["choices"][0]["message"]["content"].strip() == CHAT_TEXT.strip()
+    output = shell(call("curl.js", "curlLine", "POST", "/v1/chat/completions", body, options), tmp_path)
+    assert json.loads(output)["choices"][0]["message"]["content"].strip() == CHAT_TEXT.strip()
     streamed = {**body, "stream": True}
     line = call("curl.js", "curlLine", "POST", "/v1/chat/completions", streamed, {**options, "stream": True})
     assert shell(line, tmp_path).rstrip().endswith("data: [DONE]")

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*.test.mjs")))
 def test_module(name: str) -> None:
-    said = node("--test", "--test-reporter=tap", HERE / name)
-    passed = re.search(r"^# pass (\d+)$", said, re.MULTILINE)
-    assert passed, said
-    assert int(passed[1]), said
+    output = node("--test", "--test-reporter=tap", HERE / name)
+    passed = re.search(r"^# pass (\d+)$", output, re.MULTILINE)
+    assert passed, output
+    assert int(passed[1]), output
