@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,7 +21,7 @@ class Reply:
         value: Any = None,
         status: int = 200,
         *,
-        pieces: list[str] | None = None,
+        pieces: Iterable[str] | None = None,
         cut: bool = False,
         **headers: str,
     ) -> None:

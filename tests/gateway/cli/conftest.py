@@ -23,6 +23,7 @@ def empty_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         if name.startswith(("LEMONBUS_", "LEMONADE_", "_LEMONBUS")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))
 
 

@@ -11,11 +11,13 @@ import time
 from pathlib import Path
 from typing import Self
 
+_WITH_TERMINAL = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
+"""The first terminal that a session's leader opens controls it: Ctrl-C is then a signal."""
 LAUNCH = Path(__file__).resolve().parents[3] / "deploy" / "launch"
 
 
 class TerminalProcess:
-    """A command with a pseudo-terminal, into which the test types."""
+    """A command with a pseudo-terminal that controls it, into which the test types."""
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
@@ -24,7 +26,7 @@ class TerminalProcess:
     def __enter__(self) -> Self:
         self._fd, theirs = pty.openpty()
         self._process = subprocess.Popen(
-            [sys.executable, LAUNCH, *self._arguments],
+            ["sh", "-c", _WITH_TERMINAL, os.ttyname(theirs), sys.executable, LAUNCH, *self._arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
