@@ -42,6 +42,8 @@ class LogFollower:
         self._warn = warn
         self._after: int | None = None
         self._boot = ""
+        self.retained_since = ""
+        """Time of the oldest line that the server still has, whatever the filters; empty: it does not say."""
 
     def snapshot(self) -> list[Entry]:
         """Return the retained entries."""
@@ -131,6 +133,7 @@ class LogFollower:
             boot = message.get("boot", "")
             if boot != self._boot:
                 self._boot, self._after = boot, None
+            self.retained_since = message.get("retained_since", "")
             return [entry for entry in message["entries"] if self._is_new(entry)], True
         if kind == "logs.entry":
             return [message["entry"]] if self._is_new(message["entry"]) else [], False

@@ -32,7 +32,7 @@ def render_entry(entry: LogEntry, dropped: int = 0) -> bytes:
         fields = _decode(entry.fields)
     except DECODE_ERRORS:
         fields = {"event": entry.fields.decode("utf-8", "replace")}
-    stamp = str(fields.get("ts", "")).replace("T", " ").removesuffix("Z")
+    stamp = time_stamp(str(fields.get("ts", "")))
     severity = SEVERITY.get(str(fields.get("level")), "Info")
     tag = str(fields.get("process") or "server").capitalize()
     lost = dropped + (fields.pop("dropped", 0) or 0)
@@ -46,6 +46,11 @@ def render_entry(entry: LogEntry, dropped: int = 0) -> bytes:
     if lost:
         documented["dropped"] = lost
     return escape_in_json(_encode(documented | {key: value for key, value in fields.items() if key not in documented}))
+
+
+def time_stamp(moment: str) -> str:
+    """Return a record's time as the document has it: in UTC, without a mark of it."""
+    return moment.replace("T", " ").removesuffix("Z")
 
 
 def _render_text(fields: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from gateway.bus.calls import SupervisorCall
 from gateway.bus.session import SupervisorSession
 from gateway.http import errors
 from gateway.http.request_context import SOCKET_KEY, RequestContext, request_context
-from gateway.logs.log_entries import LogBacklog, LogQuery, parse_query, parse_subscription, render_entry
+from gateway.logs.log_entries import LogBacklog, LogQuery, parse_query, parse_subscription, render_entry, time_stamp
 from gateway.logs.websocket import WebSocketAdapter
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.messages.log_stream import LogBatch, LogSnapshot
@@ -214,8 +214,12 @@ class _LogReader:
             pieces.append(render_entry(entry))
             if number % _ENTRIES_BEFORE_YIELD == _ENTRIES_BEFORE_YIELD - 1:
                 gevent.sleep(0)
-        boot = msgspec.json.encode(snapshot.boot)
-        head = b'{"type":"logs.snapshot","boot":%b,"dropped":%d,"entries":[' % (boot, snapshot.dropped)
+        boot, since = msgspec.json.encode(snapshot.boot), msgspec.json.encode(time_stamp(snapshot.retained_since))
+        head = b'{"type":"logs.snapshot","boot":%b,"dropped":%d,"retained_since":%b,"entries":[' % (
+            boot,
+            snapshot.dropped,
+            since,
+        )
         self._socket.send((head + b",".join(pieces) + b"]}").decode())
 
     def _send_entries(self, call: SupervisorCall) -> None:

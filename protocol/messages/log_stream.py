@@ -36,11 +36,15 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The matching entries that are retained, at most 5000. ``dropped``: lines lost before the stream."""
+    """The matching entries that are retained, at most 5000. ``dropped``: lines lost before the stream.
+
+    ``retained_since``: the time of the oldest retained entry, matching or not; empty if there is none.
+    """
 
     boot: str
     entries: list[LogEntry]
     dropped: int = 0
+    retained_since: str = ""
 
 
 @control_message

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -40,6 +40,12 @@ class _RecordFields(msgspec.Struct):
     model: str | None = None
     request_id: str | None = None
     dropped: int = 0
+
+
+class _RecordTime(msgspec.Struct):
+    """When a record was written: it is only decoded for a snapshot."""
+
+    ts: Any = ""
 
 
 class _RetainedRecord:
@@ -95,6 +101,7 @@ def _min_rank(filters: FollowLogs) -> int:
 
 
 _decode_fields = msgspec.json.Decoder(_RecordFields).decode
+_decode_time = msgspec.json.Decoder(_RecordTime).decode
 
 
 class RetainedLog:
@@ -172,7 +179,8 @@ class RetainedLog:
             else:
                 entries.append(kept.entry)
         entries.reverse()
-        return LogSnapshot(self.boot, entries, dropped)
+        since = str(_decode_time(self._ring[0].entry.fields).ts) if self._ring else ""
+        return LogSnapshot(self.boot, entries, dropped, since)
 
     def follow(self, peer: str, filters: FollowLogs) -> None:
         """From now on, collect entries for this reader; raises ``invalid_request`` or ``overloaded``."""

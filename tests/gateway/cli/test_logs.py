@@ -64,6 +64,89 @@ def test_logs_print_nothing_that_changes_how_lines_are_shown(
     assert not form or json.loads(out) == wrong, "a program reads what was logged"
 
 
+def at(seq: int, time: str, line: str = "") -> dict[str, Any]:
+    return {**entry(seq), "timestamp": f"2026-11-26 {time}", "line": line or f"line {seq}"}
+
+
+def retained(
+    *entries: dict[str, Any], since: str = "2026-11-26 10:00:00.000"
+) -> Callable[[simple_websocket.Server], None]:
+    def talk(peer: simple_websocket.Server) -> None:
+        peer.receive(timeout=10)
+        peer.send(json.dumps({"type": "logs.snapshot", "boot": "b1", "retained_since": since, "entries": entries}))
+        peer.receive(timeout=10)
+
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("--since 2026-11-26T10:30Z", "23"),
+        ("--since 2026-11-26T10:30Z --until 2026-11-26T11:00Z", "2"),
+        ("--since 2026-11-26T10:00Z --until 2026-11-26T10:00:00Z", "1"),
+        ("--grep model", "12"),
+        ("--grep MODEL", "2"),
+        ("-g ^a.*d$", "1"),
+        ("--grep model -n 1", "2"),
+        ("--grep model --since 2026-11-26T10:30Z --json", "2"),
+    ],
+)
+def test_logs_shows_the_lines_of_a_time_that_contain_something(
+    words: str, shown: str, server: FakeServer, lemonbus: Ends
+) -> None:
+    lines = at(1, "10:00:00.000", "a model loaded"), at(2, "10:30:00.500", "b MODEL"), at(3, "11:30:00.000", "c")
+    server.talk = retained(*lines)
+    code, out, err = lemonbus("logs", *words.split())
+    assert (code, err) == (0, "")
+    found = [json.loads(line)["seq"] for line in out.splitlines()] if "--json" in words else out.splitlines()
+    wanted = [each for each in lines if str(each["seq"]) in shown]
+    assert found == [each["seq" if "--json" in words else "line"] for each in wanted]
+
+
+def test_logs_says_if_the_lines_begin_later_than_asked_for(server: FakeServer, lemonbus: Ends) -> None:
+    server.talk = retained(at(1, "10:00:00.000"))
+    code, out, err = lemonbus("logs", "--since", "2026-11-26T09:59Z")
+    assert (code, out) == (0, "line 1\n")
+    assert err == (
+        "lemonbus: the retained lines begin at 2026-11-26 10:00:00Z; older lines are only in its stderr;"
+        " for a systemd unit: journalctl -u lemonbus\n"
+    )
+    assert lemonbus("logs", "--since", "2026-11-26T10:00Z") == (0, "line 1\n", "")
+    server.talk = retained(at(1, "10:00:00.000"), since="")
+    assert lemonbus("logs", "--since", "2026-11-26T09:59Z") == (0, "line 1\n", ""), "a server that does not say"
+    assert "no retained line matches" in lemonbus("logs", "--grep", "x")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--since soon", "'soon' is not a time such as 10m"),
+        ("--grep (", "is not a regular expression: missing ), unterminated subpattern"),
+        ("-f --until now", "--until ends the log: leave out --follow."),
+    ],
+)
+def test_logs_refuses_what_it_cannot_compare(words: str, reason: str, lemonbus: Ends) -> None:
+    code, out, err = lemonbus("logs", *words.split(), "--url", "http://127.0.0.1:1")
+    assert (code, out) == (2, "")
+    assert reason in " ".join(err.split())
+
+
+def test_logs_follow_shows_only_new_lines_that_match(server: FakeServer, lemonbus: Ends) -> None:
+    def talk(peer: simple_websocket.Server) -> None:
+        peer.receive(timeout=10)
+        peer.send(json.dumps({"type": "logs.snapshot", "boot": "b1", "entries": [at(1, "10:00:00.000", "one")]}))
+        for number, line in ((2, "two"), (3, "only one")):
+            peer.send(json.dumps({"type": "logs.entry", "entry": at(number, "10:00:01.000", line)}))
+        error = {"message": "the API key ci has been revoked", "code": "unauthorized"}
+        peer.send(json.dumps({"type": "error", "error": error}))
+        peer.receive(timeout=10)
+
+    server.talk = talk
+    code, out, _ = lemonbus("logs", "-f", "--grep", "one")
+    assert (code, out) == (4, "one\nonly one\n")
+
+
 def test_logs_says_that_nothing_matches(server: FakeServer, lemonbus: Ends) -> None:
     def talk(peer: simple_websocket.Server) -> None:
         peer.receive(timeout=10)

@@ -63,7 +63,7 @@ def entry(seq: int, text: str = "said", **fields: Any) -> LogEntry:
 def answer(harness: GatewayHarness, *entries: LogEntry, dropped: int = 0) -> tuple[str, FollowLogs]:
     """Take a subscription and answer it with a snapshot."""
     gateway, call = harness.called(FollowLogs)
-    report = envelope.pack_payload(LogSnapshot("boot7", list(entries), dropped))
+    report = envelope.pack_payload(LogSnapshot("boot7", list(entries), dropped, "2025-03-30T14:00:00.000Z"))
     harness.do(lambda: harness.send(gateway, CallResult(call.number), report))
     return gateway, call
 
@@ -82,6 +82,7 @@ def test_a_snapshot_comes_first_and_then_every_entry(harness: GatewayHarness, co
     assert (call.after_seq, call.boot, call.model) == (None, "", "")
     snapshot = receive_message(client)
     assert (snapshot["type"], snapshot["boot"], snapshot["dropped"]) == ("logs.snapshot", "boot7", 9)
+    assert snapshot["retained_since"] == "2025-03-30 14:00:00.000"
     assert [each["seq"] for each in snapshot["entries"]] == [1, 2]
     assert snapshot["entries"][0]["line"] == "2025-03-30 14:22:01.123 [Info] (Worker) said"
     assert snapshot["entries"][1]["dropped"] == 4

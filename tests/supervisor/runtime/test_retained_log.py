@@ -45,7 +45,8 @@ def test_records_are_numbered_from_one_and_kept_as_they_are() -> None:
     book = RetainedLog("boot")
     assert book.append(record("a")) == LogEntry(1, record("a"))
     assert book.append(record("b")) == LogEntry(2, record("b"))
-    assert book.snapshot(FollowLogs(0)) == LogSnapshot("boot", [LogEntry(1, record("a")), LogEntry(2, record("b"))])
+    kept = [LogEntry(1, record("a")), LogEntry(2, record("b"))]
+    assert book.snapshot(FollowLogs(0)) == LogSnapshot("boot", kept, retained_since=json.loads(record("a"))["ts"])
 
 
 def test_the_retained_records_have_a_bound_in_bytes() -> None:
@@ -88,6 +89,21 @@ def test_invalid_and_long_records_are_refused_and_counted(bad: bytes) -> None:
 def test_only_the_last_records_are_retained_never_more_than_5000() -> None:
     assert seqs(filled(10, retained=3).snapshot(FollowLogs(0)).entries) == [8, 9, 10]
     assert len(filled(MAX_RETAINED + 10, retained=10_000).snapshot(FollowLogs(0)).entries) == MAX_RETAINED
+
+
+@pytest.mark.parametrize(("retained", "oldest"), [(3, "2"), (2, "3")])
+def test_a_snapshot_tells_since_when_lines_are_retained_whatever_its_filters(retained: int, oldest: str) -> None:
+    book = RetainedLog("boot", retained)
+    assert book.snapshot(FollowLogs(0)).retained_since == ""
+    for number in ("1", "2", "3", "4"):
+        book.append(json.dumps({"ts": number, "level": "info", "model": number}).encode())
+    assert book.snapshot(FollowLogs(0, model="4")).retained_since == oldest
+
+
+def test_a_record_with_a_time_of_another_type_spoils_no_snapshot() -> None:
+    book = RetainedLog("boot")
+    assert book.append(b'{"ts":5}') is not None
+    assert book.snapshot(FollowLogs(0)).retained_since == "5"
 
 
 @pytest.mark.parametrize(
