@@ -10,7 +10,8 @@ llama.cpp  the same prefixes, and none: tokenize, detokenize, apply-template, re
 Mullama    /api: generate, chat, embeddings, models, defaults, system/status; /metrics; its error form for all of /api
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
 Operator   /internal: configuration, settings, keys, reload, upgrade, drain, undrain
-To no dialect belong /live (/livez, /healthz), /health and /readyz, for process monitors, and /openapi.json and /docs, which describe all routes.
+To no dialect belong /live (/livez, /healthz), /health and /readyz, for process monitors; /openapi.json and /docs, which describe all routes; and / with
+/page/…, the page for browsers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from gateway.http import errors
 from gateway.http.errors import ErrorFormats
 from gateway.http.request_counts import RouteLabels
 from gateway.http.router import Router
-from gateway.openapi.routes import DOCUMENT_PATH, PAGE_PATH, DocumentResource, PageResource, RouteTable
+from gateway.openapi.routes import DOCUMENT_PATH, DocumentResource, RouteTable
+from gateway.page.resources import page_resources
 
 DIALECTS: Final[tuple[Dialect, ...]] = (
     OpenAIDialect(),
@@ -73,7 +75,7 @@ def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECT
     app.error_headers = cors.headers("")
     errors.install_error_handlers(app, error_formats)
     table = RouteTable(own := dict[str, object](), [(each, each.routes(session)) for each in dialects], error_formats)
-    own |= {**resources(session, probes), DOCUMENT_PATH: DocumentResource(table), PAGE_PATH: PageResource()}
+    own |= {**resources(session, probes), DOCUMENT_PATH: DocumentResource(table), **page_resources()}
     labels = {path: RouteLabels(endpoint_of(path), SERVER) for path in own}
     routes = dict(own)
     for dialect, its_routes in table.dialects:

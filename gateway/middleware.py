@@ -12,7 +12,7 @@ from gateway.access.cors import CorsPolicy
 from gateway.access.proxies import ProxyHeaders
 from gateway.bus.session import SupervisorSession
 from gateway.http.errors import ErrorFormats
-from gateway.http.request_context import OPEN_PATHS, is_question, request_context
+from gateway.http.request_context import is_open, is_question, request_context
 from protocol.runtime import logs
 
 
@@ -60,7 +60,7 @@ class AdmissionCheck:
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Raise the failure of the present state."""
-        if req.path not in OPEN_PATHS:
+        if not is_open(req.path, req.env):
             self._session.admission.admit(question=is_question(req.method))
 
 

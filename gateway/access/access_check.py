@@ -14,7 +14,7 @@ from gateway.access.foreign_origins import ForeignOriginCheck
 from gateway.access.key_ring import KeyRing
 from gateway.access.presented_key import presented_key
 from gateway.access.scopes import Scope, handled_as, needed_scope, suffices_for_monitor
-from gateway.http.request_context import OPEN_PATHS, request_context
+from gateway.http.request_context import is_open, request_context
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
@@ -45,7 +45,7 @@ class AccessCheck:
             context.check_admin = partial(self._origins.is_admin, req)
             context.check_change = partial(self._origins.check_change, req)
             return
-        if req.path in OPEN_PATHS:
+        if is_open(req.path, req.env):
             return
         context.api_key = key = self.keys.find(presented_key(req))
         context.check_change = partial(_check_scope, key, Scope.ADMIN)

@@ -28,6 +28,8 @@ LIVENESS_PATHS: Final = ("/live", "/livez", "/healthz")
 _PROBE_PATHS: Final = (*LIVENESS_PATHS, "/health", "/readyz")
 OPEN_PATHS: Final = frozenset({*_PROBE_PATHS, "/openapi.json", "/docs"})
 """Paths that are answered without a key, even while the server starts or stops."""
+PAGE_FILES: Final = "/page/"
+"""Below it are the files of the pages for browsers, which are answered in the same way."""
 _MONITORING_PATHS: Final = (*_PROBE_PATHS, "/logs/stream", "/metrics")
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log. An engine's last output is also in its worker's line, and its end says most."""
@@ -201,6 +203,16 @@ class RequestContext(msgspec.Struct, eq=False):
             if self.failure.detail:
                 fields["detail"] = self.failure.detail[-_MAX_DETAIL_LENGTH:]
         return fields
+
+
+def accepts_page(env: Mapping[str, Any]) -> bool:
+    """Return whether the client of a WSGI environment asks for a page to show to a person."""
+    return "text/html" in env.get("HTTP_ACCEPT", "")
+
+
+def is_open(path: str, env: Mapping[str, Any]) -> bool:
+    """Return whether a request for this path is answered without a key, even while the server starts or stops."""
+    return path in OPEN_PATHS or path.startswith(PAGE_FILES) or (path == "/" and accepts_page(env))
 
 
 def is_browser(env: Mapping[str, Any]) -> bool:

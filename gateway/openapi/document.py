@@ -13,9 +13,10 @@ from gateway.access.scopes import needed_scope
 from gateway.api.common.dialect import Dialect, endpoint_of
 from gateway.api.common.operations import Documentation, ErrorBody, Operation
 from gateway.http.errors import ErrorFormat
-from gateway.http.request_context import OPEN_PATHS
+from gateway.http.request_context import OPEN_PATHS, PAGE_FILES
 from gateway.openapi.components import COMMON_HEADERS, ErrorForm, ErrorResponses, Schemas, answers
-from gateway.openapi.routes import DocumentResource, PageResource, RouteTable
+from gateway.openapi.routes import DocumentResource, RouteTable
+from gateway.page.resources import DocsResource, FileResource, RootResource
 from protocol import RELEASE
 
 ALIAS_OF: Final = "x-alias-of"
@@ -130,7 +131,8 @@ def _operation(route: DocumentedRoute, path: str, method: str, operation: Operat
         shown["requestBody"] = _form_body(operation, parts.schemas)
     if parts.keys:
         scope = needed_scope(route.resource, method)
-        shown["security"] = [] if route.path in OPEN_PATHS else [{"bearer": [scope]}, {"x-api-key": [scope]}]
+        is_open = route.path in OPEN_PATHS or route.path.startswith(PAGE_FILES)
+        shown["security"] = [] if is_open else [{"bearer": [scope]}, {"x-api-key": [scope]}]
     return shown
 
 
@@ -190,10 +192,18 @@ def _form_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
 
 OWN: Final = Documentation(
     "Server",
-    "For process monitors and for people; no key is needed.",
+    "For process monitors and for people. Only `/` needs a key, and not for a browser.",
     {
         DocumentResource: {"GET": Operation("This document.", answer=dict[str, Any])},
-        PageResource: {"GET": Operation("A page that shows this document.", texts=("text/html",))},
+        RootResource: {
+            "GET": Operation(
+                "A page for browsers, and for others the text `Ollama is running`.", texts=("text/html", "text/plain")
+            )
+        },
+        FileResource: {
+            "GET": Operation("A file that a page loads.", texts=("text/javascript", "text/css", "image/svg+xml"))
+        },
+        DocsResource: {"GET": Operation("A page that shows this document.", texts=("text/html",))},
     },
 )
 

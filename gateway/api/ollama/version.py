@@ -1,4 +1,4 @@
-"""``/``, ``/api/version``, and Ollama's routes that are not supported."""
+"""``/api/version``, and Ollama's routes that are not supported."""
 
 from __future__ import annotations
 
@@ -6,31 +6,12 @@ from typing import Final
 
 import msgspec
 
-from gateway.api.common.routes import Content, HttpCaller, Nothing, route
+from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.api.common.unsupported import unsupported
 from protocol import RELEASE
 
 OLLAMA_VERSION: Final = "0.12.6"
 """The version of Ollama whose API this is. Clients refuse servers that are too old for their needs."""
-_RUNNING: Final = b"Ollama is running"
-"""The text that clients look for."""
-_PAGE: Final = f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>lemonbus</title>
-<h1>lemonbus {RELEASE}</h1>
-<p>The server is running. Its models: <a href="/v1/models">/v1/models</a>. Its state: <a href="/v1/health">/v1/health</a>.</p>
-</html>
-"""
-
-
-@route("GET", "/", texts=("text/plain", "text/html"))
-def show_running(caller: HttpCaller, _request: Nothing) -> Content:
-    """Says that the server is running.
-
-    Ollama's clients look for the text; a browser gets a page.
-    """
-    if "text/html" in caller.env.get("HTTP_ACCEPT", ""):
-        return Content("text/html; charset=utf-8", _PAGE.encode())
-    return Content("text/plain; charset=utf-8", _RUNNING)
 
 
 class OllamaVersion(msgspec.Struct):

@@ -150,7 +150,7 @@ function operationPart(path, method, operation, aliases) {
 
 function show() {
   document.getElementById("version").textContent = api.info.version;
-  const link = element("a", { href: documentUrl() }, "openapi.json");
+  const link = element("a", { href: "openapi.json" }, "openapi.json");
   document.getElementById("about").replaceChildren(prose(api.info.description), "The document itself: ", link);
   const aliases = {};
   for (const [path, item] of Object.entries(api.paths)) {
@@ -177,12 +177,9 @@ function filter(text) {
   }
 }
 
-function documentUrl() {
-  return new URL(location.pathname.endsWith("/") ? "../openapi.json" : "openapi.json", location.href);
-}
 
 document.getElementById("filter").addEventListener("input", (event) => filter(event.target.value));
-fetch(documentUrl())
+fetch("openapi.json")
   .then((response) => (response.ok ? response.json() : Promise.reject(new Error(`status ${response.status}`))))
   .then((found) => { api = found; show(); })
   .catch((problem) => { document.getElementById("about").textContent = `The document cannot be read: ${problem.message}`; });

@@ -1,0 +1,40 @@
+// The API key of this browser tab: typed into a dialog, kept until the tab is closed, sent to this server alone.
+import { openDialog } from "./dialog.js";
+import { element } from "./dom.js";
+
+const PLACE = "lemonbus-key";
+
+export class Access {
+  #asking = null;
+  onChange = () => {};
+
+  get key() {
+    return sessionStorage.getItem(PLACE) || "";
+  }
+
+  set key(value) {
+    if (value) sessionStorage.setItem(PLACE, value);
+    else sessionStorage.removeItem(PLACE);
+    this.onChange();
+  }
+
+  // Asks a person for a key; returns whether there is another one than `refused` now. Several callers share one dialog.
+  async ask(problem = "", refused = "") {
+    if (this.key !== refused) return true;
+    this.#asking ||= this.#dialog(problem).finally(() => (this.#asking = null));
+    return this.#asking;
+  }
+
+  async #dialog(problem) {
+    const input = element("input", { type: "password", id: "key", name: "key", autocomplete: "off", required: true, spellcheck: "false" });
+    const fields = [
+      problem && element("p", { class: "problem", role: "alert" }, problem),
+      element("p", {}, "This server needs an API key. An administrator's key shows everything and may change the server; another key shows its own models and requests. The key is kept until this tab is closed."),
+      element("label", { for: "key" }, "API key"),
+      input,
+    ].filter(Boolean);
+    const given = await openDialog({ title: "API key", body: fields, submit: "Use this key", focus: input, result: () => input.value.trim() });
+    if (given) this.key = given;
+    return Boolean(given);
+  }
+}
