@@ -50,6 +50,7 @@ class Code(enum.StrEnum):
     RESTART_NEEDED = "restart_needed"
     UNLOADED = "unloaded"
     DOWNLOAD_FAILED = "download_failed"
+    DOWNLOAD_PAUSED = "download_paused"
     CHECKPOINT_NOT_FOUND = "checkpoint_not_found"
     CHECKPOINT_FORBIDDEN = "checkpoint_forbidden"
     BACKEND_NOT_INSTALLED = "backend_not_installed"
@@ -113,6 +114,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.RESTART_NEEDED: _HttpError(503, _MODEL),
     Code.UNLOADED: _HttpError(503, _MODEL),
     Code.DOWNLOAD_FAILED: _HttpError(502, _MODEL),
+    Code.DOWNLOAD_PAUSED: _HttpError(503, _MODEL),
     Code.CHECKPOINT_NOT_FOUND: _HttpError(404, "not_found"),
     Code.CHECKPOINT_FORBIDDEN: _HttpError(403, _MODEL),
     Code.BACKEND_NOT_INSTALLED: _HttpError(409, "conflict"),
@@ -161,6 +163,7 @@ _FINAL: Final = frozenset(
         Code.LOOP_DETECTED,
         Code.UNSUPPORTED,
         Code.OFFLINE,
+        Code.DOWNLOAD_PAUSED,
         Code.MODEL_UNUSABLE,
         Code.CHECKPOINT_FORBIDDEN,
         Code.INSUFFICIENT_MEMORY,

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.api.common.progress_events import EVENTS, CompleteEvent, ProgressEvent
 from gateway.api.common.routes import Asked, Route
-from gateway.api.lemonade.model_files import LemonadePullRequest, pull_model
+from gateway.api.lemonade.model_files import DownloadJob, LemonadePullRequest, pull_model
 from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, stream_error
@@ -104,6 +104,14 @@ def _bars() -> Iterator[ProgressDisplay]:
             bars.update(tasks[name], completed=event.bytes_downloaded, total=event.bytes_total or None)
 
         yield show
+
+
+def downloaded(job: DownloadJob) -> str:
+    """Return how far a download has come, in words."""
+    if not job.total_files:
+        return "nothing downloaded"
+    position = f"{output.plain(job.file)} ({job.file_index}/{job.total_files})"
+    return f"{output.size(job.bytes_downloaded)} of {output.size(job.bytes_total)}, {job.percent} % of {position}"
 
 
 def ensure_downloaded(server: ApiClient, model: str) -> None:

@@ -81,20 +81,34 @@ class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DownloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A download that is running or has just ended."""
+    """A download that is running, is paused, or has just ended."""
 
     model: str
     progress: Progress | None = None
     """The latest progress; None before the first byte."""
     ended: bool = False
     failure: Failure | None = None
+    paused: bool = False
+    """Whether an operator has paused it: it goes on with the next pull."""
 
 
 @repeated_call
 class ListDownloads(msgspec.Struct, frozen=True):
-    """→ ``list[DownloadReport]``: downloads that run, or ended within the last half minute."""
+    """→ ``list[DownloadReport]``: downloads that run or are paused, and those that ended within the last half minute."""
 
     number: int
+
+
+@repeated_call
+class PauseDownload(msgspec.Struct, frozen=True):
+    """Stop a download, and keep what was fetched → :class:`DownloadReport`, when its job has ended.
+
+    Waiting pulls and requests are refused with ``download_paused``, and so are requests that come later. The next
+    :class:`PullModel` resumes it, and registers the model that the first one described.
+    """
+
+    number: int
+    model: str
 
 
 @control_message
@@ -108,6 +122,8 @@ class StartPull(msgspec.Struct, frozen=True, omit_defaults=True):
     sources: list[CheckpointSource]
     cache_dir: str
     present: list[str] = []
+    registration: Registration | None = None
+    """What the model is registered as. The job keeps it for the supervisor that may take over."""
 
 
 @control_message

@@ -76,11 +76,11 @@ class Components:
         self.key_file = KeyFileWatch(loop, settings)
         self.retained_log = RetainedLog(process_context.boot, settings.log_retained)
         self.peers = PeerRegistry(settings.peer_silence)
-        self.download_registry = DownloadRegistry()
         self.responses = JournaledStore(
             StoreLimits(settings.response_store_entries, settings.response_store_bytes, settings.response_store_ttl)
         )
         self.record = ServerRecord()
+        self.download_registry = DownloadRegistry(lambda: self.record.paused_downloads)
         self.metrics = ServerMetrics(settings.metrics_models)
         self.stats = LatestStats()
         self.placement = LocalPlacement(loop, process_context)
@@ -179,6 +179,7 @@ class Components:
             settings=self.settings,
             loop=self.loop,
             registry=self.download_registry,
+            record=self.record,
             models=self.models,
             targets=self.targets,
             scheduler=self.scheduler,

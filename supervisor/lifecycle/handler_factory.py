@@ -107,6 +107,7 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         targets=targets,
         downloads=downloads,
         registry=registry,
+        record=components.record,
         scheduler=components.scheduler,
         internal_calls=components.internal_calls,
         stats=components.stats,
@@ -132,7 +133,16 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         internal_calls=components.internal_calls,
         calls=calls,
     )
-    pulls = Pulls(settings=settings, loop=loop, models=models, downloads=downloads, registry=registry, calls=calls)
+    pulls = Pulls(
+        settings=settings,
+        loop=loop,
+        models=models,
+        downloads=downloads,
+        registry=registry,
+        record=components.record,
+        calls=calls,
+        errors=errors,
+    )
     lists = ModelLists(models, headers, view, calls, errors)
     variants = VariantQueries(settings, loop, jobs, calls)
     made = (

@@ -1,14 +1,15 @@
-"""Running downloads: one job process for each model. Further calls for the same model join it."""
+"""The downloads: one job process for each model that is being downloaded. Further calls for the same model join it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress
-from protocol.messages.model_files import CheckpointSource, DownloadReport, Pulled
+from protocol.messages.model_files import CheckpointSource, DownloadReport, Pulled, Registration
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.persistence.server_record import PausedDownload
 
 SHOWN_S: Final = 30.0
 """How long an ended download is still shown."""
@@ -34,6 +35,8 @@ class RunningDownload:
         self.model = model
         self.sources = sources
         self.pending = pending
+        self.registration: Registration | None = None
+        """What ``pending`` was made of."""
         self.provisional = False
         """Whether its model was adopted for this download, to be forgotten if that fails."""
         self.waiters: list[DownloadWaiter] = []
@@ -53,22 +56,27 @@ class _Ended(NamedTuple):
 class DownloadRegistry:
     """The register of downloads. Pure: other files own the processes."""
 
-    def __init__(self) -> None:
-        """No download runs."""
+    def __init__(self, paused: Callable[[], Mapping[str, PausedDownload]] = dict) -> None:
+        """No download runs. ``paused()`` returns the paused ones, by model."""
+        self._paused = paused
         self._by_model: dict[str, RunningDownload] = {}
         self._by_job: dict[str, RunningDownload] = {}
         self._ended: dict[str, _Ended] = {}
 
     def reports(self, now: float) -> list[DownloadReport]:
-        """Return the running downloads, then those that ended within the last :data:`SHOWN_S` seconds."""
+        """Return the running downloads, the paused ones, then those that ended within the last :data:`SHOWN_S` seconds."""
         self._ended = {model: ended for model, ended in self._ended.items() if now - ended.at < SHOWN_S}
-        running = [DownloadReport(model, self._by_model[model].last) for model in self.running()]
-        return running + [ended.report for model, ended in self._ended.items() if model not in self._by_model]
+        shown = [self.report(model) for model in sorted(self._by_model)]
+        shown += [self.report(model) for model in sorted(self._paused()) if model not in self._by_model]
+        known = {each.model for each in shown}
+        return shown + [ended.report for model, ended in self._ended.items() if model not in known]
 
     def report(self, model: str) -> DownloadReport:
-        """Return the state of a model's download. One that does not run has ended."""
-        download = self._by_model.get(model)
-        return DownloadReport(model, ended=True) if download is None else DownloadReport(model, download.last)
+        """Return the state of a model's download. One that neither runs nor is paused has ended."""
+        download, paused = self._by_model.get(model), self._paused().get(model)
+        if download is not None:
+            return DownloadReport(model, download.last)
+        return DownloadReport(model, ended=True) if paused is None else DownloadReport(model, paused.last, paused=True)
 
     def note_end(self, model: str, last: Progress | None, failure: Failure | None, now: float) -> None:
         """Remember the end of a download, or that there was nothing to download."""

@@ -1,6 +1,6 @@
-"""What one supervisor leaves to the next one: whether the server is drained, which models failed at the start, how engines died.
+"""What one supervisor leaves to the next one.
 
-It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
+Whether the server is drained, which downloads are paused, which models failed at the start, how engines died. It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
 the keeper hold that: a supervisor that dies meanwhile leaves the former state, whole.
 """
 
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
-from protocol.failures import Failure, printable
+from protocol.failures import Code, Failure, printable
+from protocol.messages.calls import Progress
 from protocol.messages.health import EngineDeath, EngineDeaths
+from protocol.messages.model_files import Registration
 from protocol.messages.readiness import ServerReadiness
 from protocol.runtime import logs
 
@@ -22,6 +24,8 @@ MAX_DEATHS: Final = 5
 """Deaths of a model's engines that are kept."""
 MAX_MODELS: Final = 64
 """Models whose deaths are kept."""
+MAX_PAUSED: Final = 64
+"""Downloads that may be paused."""
 _REASON_LENGTH: Final = 300
 _READ_BYTES: Final = 4 * 1024 * 1024
 """More than a record can have."""
@@ -42,12 +46,23 @@ class _Deaths(msgspec.Struct):
     last: list[_Death] = []
 
 
+class PausedDownload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A download that an operator has paused."""
+
+    registration: Registration | None = None
+    """What its model is registered as when it is complete."""
+    last: Progress | None = None
+    """How far it had come."""
+
+
 class _Kept(msgspec.Struct, omit_defaults=True):
     """The record, in a form that every release understands: only new fields with defaults may be added."""
 
     drained: bool = False
     failed_at_start: dict[str, Failure] = {}
     """Registered name → why it could not be loaded at the start, until it is loaded."""
+    paused_downloads: dict[str, PausedDownload] = {}
+    """Registered name, or that of a model that is not registered yet → its download."""
     deaths: dict[str, _Deaths] = {}
     """Registered name → how its engines died; the model whose engine died last is the last one."""
 
@@ -103,6 +118,25 @@ class ServerRecord:
     def loaded(self, model: str) -> None:
         """Note that a model was loaded."""
         if self._kept.failed_at_start.pop(model, None) is not None:
+            self._write()
+
+    @property
+    def paused_downloads(self) -> Mapping[str, PausedDownload]:
+        """The downloads that an operator has paused, by model."""
+        return self._kept.paused_downloads
+
+    def download_paused(self, model: str, download: PausedDownload) -> None:
+        """Note that a download is paused; raises ``conflict`` if too many are."""
+        paused = self._kept.paused_downloads
+        if len(paused) >= MAX_PAUSED and model not in paused:
+            reason = f"{MAX_PAUSED} downloads are paused already: resume one, or delete its model"
+            raise Failure(Code.CONFLICT, reason, model=model).raised()
+        paused[model] = download
+        self._write()
+
+    def download_resumed(self, model: str) -> None:
+        """Note that a download goes on, or that its model was deleted."""
+        if self._kept.paused_downloads.pop(model, None) is not None:
             self._write()
 
     @property

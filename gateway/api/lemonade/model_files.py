@@ -1,4 +1,4 @@
-"""``pull``, ``downloads``, ``pull/variants`` and ``delete``: which models are on this machine, and what a hub has."""
+"""``pull``, ``downloads``, ``downloads/pause``, ``pull/variants`` and ``delete``: which models are on this machine, and what a hub has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import CHANGE, MODEL
+from gateway.api.common.operations import BODY, CHANGE, CONFLICT, MODEL, NOT_FOUND
 from gateway.api.common.progress_events import PROGRESS_STREAM, CompleteEvent, ProgressWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
 from gateway.api.common.routes import HttpCaller, Nothing, Progressing, route
@@ -23,6 +23,7 @@ from protocol.messages.model_files import (
     DownloadReport,
     ListDownloads,
     ListVariants,
+    PauseDownload,
     Pulled,
     PullModel,
     Registration,
@@ -109,7 +110,7 @@ class DownloadJob(msgspec.Struct, kw_only=True):
     id: str
     type: Literal["model"]
     model_name: str
-    status: Literal["downloading", "completed", "error"]
+    status: Literal["downloading", "paused", "completed", "error"]
     running: bool
     complete: bool
     file: str
@@ -130,8 +131,8 @@ class DownloadJob(msgspec.Struct, kw_only=True):
             id=f"model:{report.model}",
             type="model",
             model_name=report.model,
-            status="completed" if complete else "error" if failure else "downloading",
-            running=not report.ended,
+            status="completed" if complete else "error" if failure else "paused" if report.paused else "downloading",
+            running=not report.ended and not report.paused,
             complete=complete,
             file=progress.file,
             file_index=progress.file_index,
@@ -206,9 +207,27 @@ def pull_model(caller: HttpCaller, request: LemonadePullRequest) -> PulledModel 
 
 @route("GET", "downloads")
 def list_downloads(caller: HttpCaller, _request: Nothing) -> list[DownloadJob]:
-    """Lists downloads that run or ended within half a minute."""
+    """Lists downloads that run or are paused, and those that ended within half a minute."""
     reports = caller.ask(ListDownloads, list[DownloadReport])
     return [DownloadJob.of(report) for report in reports if caller.context.may_use(report.model)]
+
+
+@route(
+    "POST",
+    "downloads/pause",
+    changes=True,
+    needs=NAME_FIELDS,
+    failures=BODY | NOT_FOUND | CONFLICT,
+    examples={"one": _MODEL},
+)
+def pause_download(caller: HttpCaller, request: NamedModel) -> DownloadJob:
+    """Pauses a download; the answer comes when it has stopped.
+
+    What was fetched is kept. Requests for the model get 503 `download_paused` until a pull resumes the download. It stays
+    paused when another supervisor takes over, and until the server ends.
+    """
+    caller.context.model = name = request.name
+    return DownloadJob.of(caller.ask(lambda number: PauseDownload(number, name), DownloadReport))
 
 
 # A change for pages of other sites, any of which could make the server ask hubs; a key for inference may do it.

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import click
 
-from gateway.api.lemonade.model_files import LemonadePullRequest, VariantsQuery, list_variants
+from gateway.api.lemonade.load import NamedModel
+from gateway.api.lemonade.model_files import LemonadePullRequest, VariantsQuery, list_variants, pause_download
 from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.options import json_option, model_argument, server_option
-from gateway.cli.progress import download
+from gateway.cli.progress import download, downloaded
 from protocol.messages.model_files import Variant
 from protocol.models.recipes import DEFAULT_RECIPE
 
@@ -36,18 +37,26 @@ VARIANTS_TIMEOUT_S: Final = 60.0
 @click.option("--embedding", is_flag=True, help="It makes embeddings.")
 @click.option("--reranking", is_flag=True, help="It ranks documents.")
 @click.option("--name", default="", help="The name for a model that is given as OWNER/REPO.")
+@click.option(
+    "--pause", is_flag=True, help="Stop the download of MODEL, and keep what was fetched. The next pull resumes it."
+)
 @json_option("every event as one line of JSON")
 @server_option
-def command(model: str, name: str, as_json: bool, server: ApiClient, **options: Any) -> None:
+def command(model: str, name: str, pause: bool, as_json: bool, server: ApiClient, **options: Any) -> None:
     """Download MODEL: a name of the catalogue, or OWNER/REPO of a Hugging Face hub.
 
     OWNER/REPO shows a menu of its variants. OWNER/REPO:VARIANT, and OWNER/REPO with a --recipe other than llamacpp,
     need no choice. The model is registered as user.REPO, or under --name. With --checkpoint, MODEL is the new name.
 
-    The command joins a download that is already running, and continues one that broke off. Ctrl-C ends only the
-    command, and the download goes on.
+    The command joins a download that is already running, and continues one that broke off or was paused. Ctrl-C ends
+    only the command, and the download goes on; --pause stops it.
     """
     request = LemonadePullRequest(**{key: value for key, value in options.items() if value})
+    if pause:
+        if name or request != LemonadePullRequest():
+            raise click.UsageError("--pause takes only the name of a model.")
+        _pause(server, model, as_json)
+        return
     if "/" in model and not request.checkpoint:
         request.model_name = _catalogue_name(server, model) or _register(server, request, model, name)
     elif name:
@@ -60,6 +69,17 @@ def command(model: str, name: str, as_json: bool, server: ApiClient, **options: 
     download(server, request, as_json)
     if not as_json:
         click.echo(f"Installed model: {request.model_name}")
+
+
+def _pause(server: ApiClient, model: str, as_json: bool) -> None:
+    """Pause a download, and say how far it has come."""
+    job = server.ask(pause_download, NamedModel(model_name=model))
+    if as_json:
+        output.print_json(job)
+    elif job.complete:
+        click.echo(f"{output.plain(job.model_name)} is already downloaded.")
+    else:
+        click.echo(f"Paused {output.plain(job.model_name)}: {downloaded(job)}. `lemonbus pull` resumes it.")
 
 
 def registered_name(name: str) -> str:

@@ -21,6 +21,7 @@ from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache,
 from protocol.runtime import logs
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.downloads import Downloads
+from supervisor.handlers.models.loading import guess_recipe
 from supervisor.internal_errors import InternalErrors
 from supervisor.metrics.latest_stats import LatestStats
 from supervisor.models import files
@@ -28,6 +29,7 @@ from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.names import LATEST
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.internal_calls import InternalCalls
@@ -104,6 +106,7 @@ class Deletions:
         targets: ModelTargets,
         downloads: Downloads,
         registry: DownloadRegistry,
+        record: ServerRecord,
         scheduler: Scheduler,
         internal_calls: InternalCalls,
         stats: LatestStats,
@@ -113,7 +116,7 @@ class Deletions:
     ) -> None:
         """No deletion is under way."""
         self._settings, self._models, self._targets = settings, models, targets
-        self._downloads, self._registry = downloads, registry
+        self._downloads, self._registry, self._record = downloads, registry, record
         self._scheduler, self._internal_calls, self._stats = scheduler, internal_calls, stats
         self._jobs, self._calls, self._errors = jobs, calls, errors
         self._by_job: dict[str, _Deletion] = {}
@@ -125,8 +128,7 @@ class Deletions:
     def _delete(self, peer: str, call: DeleteModel, _payload: bytes) -> None:
         if call.name_only and self._name_removed(peer, call):
             return
-        download = self._registry.running_for(call.model)
-        entry = download.pending if download and download.pending else self._models.resolve(call.model)
+        entry = self._entry(call.model)
         self._models.check_not_deleting(entry.name)
         if entry.path:
             reason = f"model {entry.name} is a file that was not downloaded here: remove the file itself"
@@ -143,6 +145,16 @@ class Deletions:
         unload = partial(self._step, deletion, self._unload)
         if not self._downloads.cancel(entry.name, why, unload):
             unload()
+
+    def _entry(self, model: str) -> CatalogueEntry:
+        """Return the entry of a model, which may not be registered yet: its download runs or is paused."""
+        download, paused = self._registry.running_for(model), self._record.paused_downloads.get(model)
+        if download is not None and download.pending is not None:
+            return download.pending
+        if paused is None:
+            return self._models.resolve(model)
+        described = self._downloads.described(model, paused.registration)
+        return described or self._models.resolve_or_adopt(model, guess_recipe(model, ""))
 
     def _name_removed(self, peer: str, call: DeleteModel) -> bool:
         """Remove another name of a model and answer; return False for its own name.
@@ -179,7 +191,9 @@ class Deletions:
     def _known(self, entry: CatalogueEntry) -> bool:
         """Return whether anything of the model can be deleted: a download, a registration, a worker, or a file."""
         models = self._models
-        if self._registry.running_for(entry.name) or models.registered(entry.name):
+        if self._registry.running_for(entry.name) or entry.name in self._record.paused_downloads:
+            return True
+        if models.registered(entry.name):
             return True
         if models.adopted.is_kept(entry.name):
             return True
@@ -208,6 +222,7 @@ class Deletions:
         busy = {folder for model in self._registry.running() for folder in self._hub_folders(model)}
         plan = plan_deletion(entry, self._models.others(entry), self._settings.cache_dir, busy)
         self._models.forget(entry)
+        self._record.download_resumed(entry.name)
         self._scheduler.forget_use(entry.name)
         self._stats.forget(entry.name)
         deletion.kept_for = plan.kept_for

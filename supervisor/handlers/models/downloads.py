@@ -8,17 +8,20 @@ from typing import Final
 from msgspec import structs
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.calls import Progress
-from protocol.messages.model_files import ListDownloads, Pulled, PullFailed, StartPull
+from protocol.messages.model_files import ListDownloads, PauseDownload, Pulled, PullFailed, Registration, StartPull
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.internal_errors import InternalErrors
-from supervisor.models import files, registration
+from supervisor.models import files
+from supervisor.models import registration as registrations
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.download_registry import DownloadRegistry, DownloadWaiter, RunningDownload
+from supervisor.models.options import load_options
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import PausedDownload, ServerRecord
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
@@ -40,6 +43,7 @@ class Downloads:
         settings: Settings,
         loop: Loop,
         registry: DownloadRegistry,
+        record: ServerRecord,
         models: ModelRegistry,
         targets: ModelTargets,
         scheduler: Scheduler,
@@ -48,13 +52,19 @@ class Downloads:
         calls: GatewayCalls,
         errors: InternalErrors,
     ) -> None:
-        self._settings, self._loop, self._registry, self._models = settings, loop, registry, models
-        self._targets, self._scheduler, self._decisions = targets, scheduler, decisions
+        self._settings, self._loop, self._registry, self._record = settings, loop, registry, record
+        self._models, self._targets, self._scheduler, self._decisions = models, targets, scheduler, decisions
         self._jobs, self._calls, self._errors = jobs, calls, errors
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
-        return {Progress: self._progress, Pulled: self._result, PullFailed: self._result, ListDownloads: self._list}
+        return {
+            Progress: self._progress,
+            Pulled: self._result,
+            PullFailed: self._result,
+            ListDownloads: self._list,
+            PauseDownload: self._pause,
+        }
 
     def fetch(
         self,
@@ -62,15 +72,18 @@ class Downloads:
         waiter: DownloadWaiter | None = None,
         *,
         pending: CatalogueEntry | None = None,
+        registration: Registration | None = None,
         present: Sequence[str] = (),
     ) -> None:
         """Download a model, or join the running download; raises ``offline``, or ``overloaded`` if too many run.
 
-        ``pending``: register it when the download has succeeded. ``present``: files that are already there.
+        ``pending``: register it, which is that ``registration``, when the download has succeeded. ``present``: files
+        that are already there.
         """
         running = self.join(model, waiter)
         if running:
-            running.pending = pending or running.pending
+            if pending:
+                running.pending, running.registration = pending, registration
             return
         if self._settings.offline and not present:
             reason = f"Model {model} is not on this machine, and the setting `offline` forbids downloads"
@@ -79,9 +92,10 @@ class Downloads:
             explanation = f"{MAX_DOWNLOADS} models are being downloaded already"
             raise Failure(Code.OVERLOADED, explanation, model=model, retry_after=10.0).raised()
         sources = pending.sources if pending else self._models.resolve(model).sources
-        order = StartPull(model, sources, self._settings.cache_dir, list(present))
+        self._record.download_resumed(model)
+        order = StartPull(model, sources, self._settings.cache_dir, list(present), registration)
         job = self._jobs.start(MODULE, self._ended, order)
-        self._registry.begin(job, model, sources, waiter, pending)
+        self._registry.begin(job, model, sources, waiter, pending).registration = registration
         log.info("download started", model=model, job=job)
 
     def join(self, model: str, waiter: DownloadWaiter | None) -> RunningDownload | None:
@@ -94,6 +108,8 @@ class Downloads:
     def fetch_for_scheduler(self, model: str) -> None:
         """Download a model that requests wait for. If the download is refused, they get the failure."""
         try:
+            if model in self._record.paused_downloads:
+                raise paused(model).raised()
             self.fetch(model)
         except LemonbusError as problem:
             self._scheduler.download_ended(model, None, problem.failure, self._loop.now())
@@ -115,15 +131,54 @@ class Downloads:
         """Keep the result of a job until its process has ended."""
         self._jobs.dismiss(job)
         download = self._registry.of_job(job)
-        if download is not None:
-            download.result = message if isinstance(message, Pulled) else message.failure
+        if download is None:
+            return
+        if isinstance(message, Pulled):
+            download.result = message
+        elif download.result is None:  # else it was cancelled meanwhile
+            download.result = message.failure
 
     def take_over(self, job: str, order: StartPull) -> OnEnded | None:
-        """Register a download that an earlier supervisor's job does; None if another job downloads the model."""
-        if self._registry.running_for(order.name) is not None:
+        """Register a download that an earlier supervisor's job does; None if it was paused, or another job downloads the model."""
+        if self._registry.running_for(order.name) is not None or order.name in self._record.paused_downloads:
             return None
-        self._registry.begin(job, order.name, order.sources, None)
+        try:
+            pending = self.described(order.name, order.registration)
+        except LemonbusError as problem:  # the configuration has changed meanwhile
+            log.warning("download stopped", model=order.name, reason=problem.failure.message)
+            return None
+        self._registry.begin(job, order.name, order.sources, None, pending).registration = order.registration
         return self._ended
+
+    def described(self, model: str, registration: Registration | None) -> CatalogueEntry | None:
+        """Return the entry that a registration describes, None for None; raises ``invalid_request``."""
+        if registration is None:
+            return None
+        directories = load_options.file_directories(self._settings)
+        return registrations.entry_from_registration(model, registration, directories)
+
+    def pausing(self, model: str) -> RunningDownload | None:
+        """Return the download of a model that is paused while its job still ends, None if there is none."""
+        return self._registry.running_for(model) if model in self._record.paused_downloads else None
+
+    def _pause(self, peer: str, call: PauseDownload, _payload: bytes) -> None:
+        """Stop a download, and answer when its job has ended. A paused one stays as it is."""
+        known = self._models.known(call.model)
+        model = known.name if known is not None else call.model
+        self._models.check_not_deleting(model)
+        download = self._registry.running_for(model)
+
+        def answer() -> None:
+            self._calls.answer(peer, call.number, self._registry.report(model))
+
+        if download is not None and not isinstance(download.result, Pulled):
+            self._record.download_paused(model, PausedDownload(download.registration, download.last))
+            self.cancel(model, paused(model), answer)
+        elif model in self._record.paused_downloads:
+            answer()
+        else:
+            reason = f"model {printable(model)} is not being downloaded"
+            raise Failure(Code.NOT_FOUND, reason, model=model, param="model_name").raised()
 
     def cancel(self, model: str, why: Failure, then: Callable[[], None]) -> bool:
         """End a download, refuse the waiting calls with ``why``, then call ``then``; return False if there is none."""
@@ -142,11 +197,13 @@ class Downloads:
             if isinstance(outcome, Pulled) and download.pending:
                 outcome = self._registered(download.pending) or outcome
             if isinstance(outcome, Pulled):
+                self._record.download_resumed(download.model)  # it was paused when it was complete already
                 outcome = self._kept(download.model) or outcome
             elif download.provisional and self._scheduler.view.model(download.model) is None:
                 self._models.adopted.forget(download.model)
             failure = outcome if isinstance(outcome, Failure) else None
-            self._registry.note_end(download.model, download.last, failure, self._loop.now())
+            if failure is None or failure.code is not Code.DOWNLOAD_PAUSED:
+                self._registry.note_end(download.model, download.last, failure, self._loop.now())
             self._report_outcome(download, outcome)
             self._load_downloaded(download.model, outcome)
             for follows in download.then:
@@ -157,7 +214,7 @@ class Downloads:
         """Register a downloaded model; return the failure if that did not succeed."""
         try:
             found = files.locate(entry, self._settings.cache_dir)
-            self._models.register(entry.name, registration.downloaded_item(entry, found))
+            self._models.register(entry.name, registrations.downloaded_item(entry, found))
         except Exception as problem:  # noqa: BLE001 - the calls that wait for the download must be answered
             return self._errors.failure_of(problem, model=entry.name)
         log.info("registered", model=entry.name, checkpoint=entry.checkpoint, recipe=entry.recipe)
@@ -194,5 +251,11 @@ class Downloads:
         self._scheduler.download_ended(model, spec, failure, self._loop.now())
 
     def _list(self, peer: str, call: ListDownloads, _payload: bytes) -> None:
-        """Answer with the downloads that run or have just ended."""
+        """Answer with the downloads that run, are paused or have just ended."""
         self._calls.answer(peer, call.number, self._registry.reports(self._loop.now()))
+
+
+def paused(model: str) -> Failure:
+    """Return why requests for a model are refused while its download is paused."""
+    reason = f"the download of model {model} is paused: `lemonbus pull {model}` or POST /v1/pull resumes it"
+    return Failure(Code.DOWNLOAD_PAUSED, reason, model=model)

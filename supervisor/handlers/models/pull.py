@@ -6,19 +6,21 @@ the entry, and a second pull of the same model joins the download.
 
 from __future__ import annotations
 
+from functools import partial
+
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, printable
-from protocol.messages.model_files import Pulled, PullModel
+from protocol.messages.model_files import Pulled, PullModel, Registration
 from protocol.runtime.loop import Loop
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.loading import guess_recipe
+from supervisor.internal_errors import InternalErrors
 from supervisor.models import files
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.download_registry import DownloadRegistry, DownloadWaiter
 from supervisor.models.names import bare_checkpoint
-from supervisor.models.options import load_options
-from supervisor.models.registration import entry_from_registration
 from supervisor.models.registry import ModelRegistry
+from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from workers.backends.registry import DESCRIPTORS
@@ -34,10 +36,12 @@ class Pulls:
         models: ModelRegistry,
         downloads: Downloads,
         registry: DownloadRegistry,
+        record: ServerRecord,
         calls: GatewayCalls,
+        errors: InternalErrors,
     ) -> None:
-        self._settings, self._loop, self._models = settings, loop, models
-        self._downloads, self._registry, self._calls = downloads, registry, calls
+        self._settings, self._loop, self._models, self._record = settings, loop, models, record
+        self._downloads, self._registry, self._calls, self._errors = downloads, registry, calls, errors
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -46,15 +50,20 @@ class Pulls:
     def _pull(self, peer: str, call: PullModel, _payload: bytes) -> None:
         """Download a model, and first register it if the call describes it."""
         waiter = None if call.detached else DownloadWaiter(peer, call.number, call.progress)
-        name = call.model
-        if call.registration is not None:
-            directories = load_options.file_directories(self._settings)
-            entry = entry_from_registration(call.model, call.registration, directories)
-            name = entry.name
-            self._register(waiter, entry)
+        known_entry = self._models.known(call.model)
+        name = known_entry.name if known_entry is not None else call.model
+        ending, paused = self._downloads.pausing(name), self._record.paused_downloads.get(name)
+        if ending is not None:
+            ending.then.append(partial(self._pull_again, peer, call))
+            return
+        registration = call.registration or (paused.registration if paused is not None else None)
+        described = self._downloads.described(call.model, registration)
+        if described is not None:
+            name = described.name
+            self._register(waiter, described, registration)
         elif not self._downloads.join(call.model, waiter):
             known = self._models.find(call.model) is not None
-            entry = self._named_entry(call)
+            entry = self._named_entry(call, adopt=call.adopt or paused is not None)
             name = entry.name
             if self._models.downloaded(entry):
                 self._models.adopted.keep(name)
@@ -88,15 +97,24 @@ class Pulls:
             expected = files.expected_files(entry)
             self._models.specs.precheck(self._models.spec(entry, {}, ignore_saved=True, found=expected))
 
-    def _named_entry(self, call: PullModel) -> CatalogueEntry:
-        """Return the model that a call names. An unregistered checkpoint is adopted if the call allows that."""
-        if not call.adopt:
+    def _pull_again(self, peer: str, call: PullModel) -> None:
+        """Resume a download, whose job has ended."""
+        try:
+            self._pull(peer, call, b"")
+        except Exception as problem:  # noqa: BLE001 - the call must be answered
+            self._calls.reply(peer, call.number, self._errors.failure_of(problem, model=call.model))
+
+    def _named_entry(self, call: PullModel, *, adopt: bool) -> CatalogueEntry:
+        """Return the model that a call names. An unregistered checkpoint is adopted if ``adopt`` allows that."""
+        if not adopt:
             return self._models.resolve(call.model)
         entry = self._models.resolve_or_adopt(call.model, guess_recipe(call.model, ""))
         self._models.check_not_deleting(entry.name)
         return entry
 
-    def _register(self, waiter: DownloadWaiter | None, entry: CatalogueEntry) -> None:
+    def _register(
+        self, waiter: DownloadWaiter | None, entry: CatalogueEntry, registration: Registration | None
+    ) -> None:
         running = self._registry.running_for(entry.name)
         pending = running.pending if running else None
         known = pending or self._models.registered(entry.name)
@@ -106,7 +124,8 @@ class Pulls:
         self._check_program(entry)
         found = files.locate(entry, self._settings.cache_dir)
         present = [found.path, found.mmproj] if found else []
-        self._downloads.fetch(entry.name, waiter, pending=entry, present=[path for path in present if path])
+        here = [path for path in present if path]
+        self._downloads.fetch(entry.name, waiter, pending=entry, registration=registration, present=here)
 
 
 def _check_same_files(known: CatalogueEntry, entry: CatalogueEntry) -> None:

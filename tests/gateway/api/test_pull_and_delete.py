@@ -71,6 +71,13 @@ def test_a_client_that_does_not_subscribe_gets_the_download_at_once(ask: AppClie
     assert "percent" not in ask("POST", "/v1/pull", {"model_name": "m", "subscribe": False}).json
 
 
+def test_a_download_is_paused(ask: AppClient) -> None:
+    ask.reports[model_files.PauseDownload] = model_files.DownloadReport("m", progress(30), paused=True)
+    result = ask("POST", "/v1/downloads/pause", {"model_name": "m"})
+    assert result.json == {**JOB, "status": "paused", "running": False}
+    assert ask.asked(model_files.PauseDownload)[0].model == "m"
+
+
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_downloads_shows_those_that_run_and_have_ended(ask: AppClient, prefix: str) -> None:
     failed = Failure(Code.DOWNLOAD_FAILED, "the hub is gone")

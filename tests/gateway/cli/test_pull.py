@@ -117,3 +117,37 @@ def test_pull_of_a_checkpoint_of_the_catalogue_is_that_model(repository_server: 
     repository_server.replies[ALL] = catalogue(model("A"))
     assert lemonbus("pull", "o/A:Q4_0")[1] == "Installed model: A\n"
     assert repository_server.last() == {"model_name": "A", "stream": True}
+
+
+JOB = {
+    "id": "model:A", "type": "model", "model_name": "A", "status": "paused", "running": False, "complete": False,
+    "file": "a.gguf", "file_index": 1, "total_files": 2, "bytes_downloaded": 500_000_000, "bytes_total": 2_000_000_000,
+    "percent": 25,
+}  # fmt: skip
+PAUSE = ("POST", "/v1/downloads/pause")
+
+
+def test_a_download_is_paused(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies[PAUSE] = Reply(JOB)
+    code, out, _ = lemonbus("pull", "--pause", "A")
+    assert code == 0
+    assert out == "Paused A: 500 MB of 2.0 GB, 25 % of a.gguf (1/2). `lemonbus pull` resumes it.\n"
+    assert server.last() == {"model_name": "A"}
+    assert json.loads(lemonbus("pull", "--pause", "A", "--json")[1])["status"] == "paused"
+    server.replies[PAUSE] = Reply({**JOB, "complete": True})
+    assert lemonbus("pull", "--pause", "A")[1] == "A is already downloaded.\n"
+    assert lemonbus("pull", "--pause", "A", "--vision")[0] == 2
+
+
+def test_downloads_are_listed(server: FakeServer, lemonbus: Ends) -> None:
+    server.replies["GET", "/v1/downloads"] = Reply(
+        [JOB, {**JOB, "model_name": "B", "status": "error", "error": "disk full"}]
+    )
+    _, out, _ = lemonbus("downloads")
+    assert [line.split(maxsplit=2) for line in out.splitlines()] == [
+        ["MODEL", "STATE", "PROGRESS"],
+        ["A", "paused", "500 MB of 2.0 GB, 25 % of a.gguf (1/2)"],
+        ["B", "error", "disk full"],
+    ]
+    server.replies["GET", "/v1/downloads"] = Reply([])
+    assert lemonbus("downloads")[1] == "Nothing is being downloaded.\n"

@@ -56,7 +56,7 @@ def test_retry_after_is_in_whole_seconds(seconds: float, header: str) -> None:
 @pytest.mark.parametrize("code", list(Code))
 def test_every_503_says_when_to_try_again(code: Code) -> None:
     failure = Failure(code, "no")
-    waiting_cures = failure.http_status == 503 and code is not Code.OFFLINE
+    waiting_cures = failure.http_status == 503 and code not in (Code.OFFLINE, Code.DOWNLOAD_PAUSED)
     assert errors.retry_headers(failure).get("Retry-After") == ("1" if waiting_cures else None)
 
 
@@ -65,6 +65,7 @@ def test_every_503_says_when_to_try_again(code: Code) -> None:
     [
         (Failure(Code.UNSUPPORTED, "no"), True),
         (Failure(Code.OFFLINE, "no"), True),
+        (Failure(Code.DOWNLOAD_PAUSED, "no"), True),
         (Failure(Code.CONFLICT, "no"), True),
         (Failure(Code.BACKEND_NOT_INSTALLED, "no"), True),
         (Failure(Code.CHECKPOINT_NOT_FOUND, "no"), True),

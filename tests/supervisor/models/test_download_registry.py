@@ -6,6 +6,7 @@ from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import DownloadReport
 from supervisor.models.download_registry import MAX_ENDED, SHOWN_S, DownloadRegistry
+from supervisor.persistence.server_record import PausedDownload
 
 HALF = Progress(0, "a", "a.gguf", 1, 1, 50, 100)
 
@@ -29,6 +30,16 @@ def test_a_download_that_is_begun_again_is_reported_once() -> None:
     assert registry.reports(0.0) == [DownloadReport("a", ended=True, failure=failure)]
     registry.begin("j2", "a", [], None)
     assert registry.reports(0.0) == [DownloadReport("a")]
+
+
+def test_a_paused_download_is_reported_until_it_runs_again() -> None:
+    paused = {"a": PausedDownload(None, HALF)}
+    registry = DownloadRegistry(lambda: paused)
+    assert registry.reports(0.0) == [DownloadReport("a", HALF, paused=True)] == [registry.report("a")]
+    registry.note_end("a", HALF, None, 0.0)
+    assert registry.reports(0.0) == [DownloadReport("a", HALF, paused=True)]
+    registry.begin("j1", "a", [], None)
+    assert registry.reports(0.0) == [DownloadReport("a")], "its job still ends"
 
 
 def test_the_ends_that_are_kept_are_bounded() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, LemonbusError
+from protocol.messages.calls import Progress
+from protocol.messages.model_files import Registration
 from protocol.messages.readiness import ServerReadiness
-from supervisor.persistence.server_record import MAX_DEATHS, MAX_MODELS, ServerRecord
+from supervisor.persistence.server_record import MAX_DEATHS, MAX_MODELS, MAX_PAUSED, PausedDownload, ServerRecord
 
 FAILED = Failure(Code.LOAD_FAILED, "it does not start", model="big")
 
@@ -44,7 +46,27 @@ def keeper() -> Iterator[FakeKeeper]:
     made.release()
 
 
-def test_the_next_supervisor_knows_what_the_last_one_noted(keeper: FakeKeeper) -> None:
+def test_the_next_supervisor_knows_which_downloads_are_paused(keeper: FakeKeeper) -> None:
+    first = keeper.successor()
+    paused = PausedDownload(Registration("o/r:Q4", "llamacpp"), Progress(0, "m", "m.gguf", 1, 1, 50, 100))
+    first.download_paused("m", paused)
+    second = keeper.successor()
+    assert second.paused_downloads == {"m": paused}
+    second.download_resumed("m")
+    second.download_resumed("other")
+    assert keeper.successor().paused_downloads == {}
+
+
+def test_paused_downloads_are_bounded() -> None:
+    record = ServerRecord()
+    for number in range(MAX_PAUSED):
+        record.download_paused(f"m{number}", PausedDownload())
+    record.download_paused("m0", PausedDownload())
+    with pytest.raises(LemonbusError, match="64 downloads are paused already"):
+        record.download_paused("another", PausedDownload())
+
+
+def test_the_next_supervisor_knows_what_what_the_last_one_noted(keeper: FakeKeeper) -> None:
     first = keeper.successor()
     assert (first.drained, first.failed_at_start) == (False, {})
     first.set_drained(True)

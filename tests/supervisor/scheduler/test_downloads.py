@@ -71,7 +71,7 @@ def test_a_model_that_was_downloaded_after_all_is_used_at_once() -> None:
     assert key in sim.order
 
 
-@pytest.mark.parametrize("code", [Code.OFFLINE, Code.OVERLOADED, Code.UNLOADED])
+@pytest.mark.parametrize("code", [Code.OFFLINE, Code.OVERLOADED, Code.UNLOADED, Code.DOWNLOAD_PAUSED])
 def test_a_refused_download_delays_nothing(code: Code) -> None:
     sim = Simulation()
     ask(sim, 7001)
