@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.conftest import StartServer
 from tests.support.browser import CHROMIUM, BrowserPage, RunningBrowser, browser_driver, running_browser
+from tests.support.fakes.overview_server import OverviewServer
 from tests.support.server import LemonbusServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Playwright
 
 OpenPage = Callable[..., BrowserPage]
+StartStandIn = Callable[..., OverviewServer]
 _open: list[BrowserPage] = []
 
 
@@ -38,11 +41,21 @@ def browser(driver: Playwright) -> Iterator[RunningBrowser]:
 
 
 @pytest.fixture
-def open_page(browser: RunningBrowser) -> Iterator[OpenPage]:
-    """Opens pages: of a server, at a path, as wide and as dark as :meth:`RunningBrowser.page` says."""
+def start_stand_in() -> Iterator[StartStandIn]:
+    """Starts stand-ins for servers, which end with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(OverviewServer(*arguments))
+
+
+@pytest.fixture
+def open_page(browser: RunningBrowser, start_server: StartServer, start_stand_in: StartStandIn) -> Iterator[OpenPage]:
+    """Opens pages: of a server, at a path, as wide and as dark as :meth:`RunningBrowser.page` says.
+
+    They are closed before the servers of the test end.
+    """
     with ExitStack() as stack:
 
-        def opened(server: LemonbusServer, path: str = "/", **options: Any) -> BrowserPage:
+        def opened(server: LemonbusServer | OverviewServer, path: str = "/", **options: Any) -> BrowserPage:
             page = stack.enter_context(browser.page(f"http://127.0.0.1:{server.port}", **options))
             _open.append(page)
             page.go(path)

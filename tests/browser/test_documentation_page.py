@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser.conftest import OpenPage
 from tests.support.server import LemonbusServer
 
@@ -12,8 +14,11 @@ def test_the_documentation_shows_the_routes(shared_server: LemonbusServer, open_
     assert page.by_role("heading", level=1).count() == 1
 
 
-def test_the_documentation_fits_a_phone(shared_server: LemonbusServer, open_page: OpenPage) -> None:
-    page = open_page(shared_server, "/docs", width=400)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_documentation_fits_a_phone_and_is_accessible(
+    shared_server: LemonbusServer, open_page: OpenPage, dark: bool
+) -> None:
+    page = open_page(shared_server, "/docs", width=400, dark=dark)
     page.wait("document.body.innerText.includes('/v1/chat/completions')", "the routes are there")
-    assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.tab.evaluate("document.documentElement.scrollWidth") <= 400
     assert page.audit() == []

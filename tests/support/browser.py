@@ -6,6 +6,7 @@ Chromium comes from the distribution (``make browser``). Playwright brings only 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -53,8 +54,13 @@ class RunningBrowser:
         self._chromium = driver.chromium.launch(executable_path=CHROMIUM, args=arguments, env=environment)
 
     @contextmanager
-    def page(self, origin: str, *, width: int = 1000, height: int = 900, dark: bool = False) -> Iterator[BrowserPage]:
-        """Open an empty page for the server at ``origin``; at the end, the page must have done nothing that it may not do."""
+    def page(
+        self, origin: str, *, width: int = 1000, height: int = 900, dark: bool = False, key: str = ""
+    ) -> Iterator[BrowserPage]:
+        """Open an empty page for the server at ``origin``; at the end, the page must have done nothing that it may not do.
+
+        ``key``: an API key that a person typed in earlier.
+        """
         context = self._chromium.new_context(
             base_url=origin,
             viewport={"width": width, "height": height},
@@ -66,6 +72,10 @@ class RunningBrowser:
         try:
             context.set_default_timeout(DEADLINE_MS)
             context.add_init_script(WATCH)
+            if key:
+                context.add_init_script(
+                    f"if (location.protocol === 'http:') sessionStorage.setItem('lemonbus-key', {json.dumps(key)})"
+                )
             page = BrowserPage(context, origin)
             yield page
             page.assert_clean()
