@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from protocol.messages.calls import repeated_call
+from protocol.messages.model_files import ModelFile
 from protocol.messages.models import ModelEntry
-from protocol.models.recipes import OptionValue
+from protocol.models.recipes import LoadOption, OptionValue
 from protocol.times import UnixTime
 from protocol.wire.envelope import control_message
 
@@ -152,3 +153,6 @@ class ConfiguredModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """A state of the model's lifecycle; empty if it is neither loaded nor requested."""
     loaded_options: dict[str, OptionValue] = {}
     """The load options that its engine was started with; empty if it is not loaded."""
+    known_options: list[LoadOption] = []
+    """The load options that its recipe has."""
+    files: list[ModelFile] = []

@@ -16,6 +16,13 @@ from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 
 
+class ModelFile(msgspec.Struct, frozen=True):
+    """A file of a model on this machine. ``size``: bytes."""
+
+    path: str
+    size: int
+
+
 class PackageFiles(msgspec.Struct, frozen=True, omit_defaults=True):
     """Files of one package of a registry that are part of a model.
 
@@ -154,6 +161,8 @@ class DeleteModel(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A model with such names is kept (``conflict``).
     """
+    dry_run: bool = False
+    """Remove nothing, and answer with what would be removed."""
 
 
 class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,6 +171,8 @@ class Deleted(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     files: int = 0
     kept_for: list[str] = []
+    removed: list[ModelFile] = []
+    """After a dry run: the files that a deletion removes, those of a download that broke off included."""
 
 
 @control_message

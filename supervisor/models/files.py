@@ -7,7 +7,8 @@ imported, because it would cost the supervisor memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import msgspec
 
 from protocol import small_files
 from protocol.failures import DECODE_ERRORS, Code, Failure
-from protocol.messages.model_files import CheckpointSource
+from protocol.messages.model_files import CheckpointSource, ModelFile
 from protocol.models import checkpoints, repository_files
 from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint, TagCheckpoint
 from protocol.models.repository_files import GENAI_CONFIG
@@ -141,6 +142,22 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
                     repository_files.projector(names, source.mmproj),
                 ]
                 found |= {snapshot / name for name in chosen if name}
+    return found
+
+
+def all_files(entry: CatalogueEntry, cache_dir: str) -> list[Path]:
+    """Return every file of an entry that is on this machine, wherever its files are."""
+    if entry.path:
+        return [Path(path) for path in (*parts(entry.path), entry.mmproj) if path]
+    return sorted(owned_files(entry, cache_dir))
+
+
+def sized(paths: Iterable[Path]) -> list[ModelFile]:
+    """Return files with their sizes, without those that are gone. The size of a link is that of its target."""
+    found = []
+    for path in paths:
+        with suppress(OSError):
+            found.append(ModelFile(str(path), path.stat().st_size))
     return found
 
 

@@ -23,6 +23,7 @@ from protocol.messages.model_files import (
     DownloadReport,
     ListDownloads,
     ListVariants,
+    ModelFile,
     PauseDownload,
     Pulled,
     PullModel,
@@ -163,6 +164,13 @@ class VariantsQuery(msgspec.Struct):
     checkpoint: str
 
 
+class DeleteRequest(NamedModel, kw_only=True):
+    """A model."""
+
+    dry_run: bool | None = None
+    """Remove nothing; the answer's `removed` says what a deletion removes."""
+
+
 class DeletedModel(msgspec.Struct):
     """The removed files, and the models that still use others."""
 
@@ -171,6 +179,8 @@ class DeletedModel(msgspec.Struct):
     model_name: str
     files_removed: int
     kept_for: list[str]
+    removed: list[ModelFile] | msgspec.UnsetType = msgspec.UNSET
+    """Only for a dry run: the files that a deletion removes."""
 
 
 @route(
@@ -251,12 +261,23 @@ def checked_repository(given: str) -> str:
     return given
 
 
-@route("POST", "delete", changes=True, needs=NAME_FIELDS, failures=CHANGE, examples={"one": _MODEL})
-def delete_model(caller: HttpCaller, request: NamedModel) -> DeletedModel:
+@route(
+    "POST",
+    "delete",
+    changes=True,
+    needs=NAME_FIELDS,
+    failures=CHANGE,
+    examples={"one": _MODEL, "dry run": {**_MODEL, "dry_run": True}},
+)
+def delete_model(caller: HttpCaller, request: DeleteRequest) -> DeletedModel:
     """Removes a model and the files that no other model uses.
 
     It is unloaded, and unregistered if a user registered it.
     """
     caller.context.model = name = request.name
-    deleted = caller.ask(lambda number: DeleteModel(number, name), Deleted)
+    dry_run = bool(request.dry_run)
+    deleted = caller.ask(lambda number: DeleteModel(number, name, dry_run=dry_run), Deleted)
+    if dry_run:
+        message = f"{deleted.name} can be deleted"
+        return DeletedModel("success", message, deleted.name, 0, deleted.kept_for, deleted.removed)
     return DeletedModel("success", f"Deleted model: {deleted.name}", deleted.name, deleted.files, deleted.kept_for)

@@ -16,7 +16,8 @@ from protocol.config.resolver import masked
 from protocol.config.sections import section_values
 from protocol.config.settings import read_origins, read_settings
 from protocol.messages.model_details import ConfiguredModel, ConfiguredValue, ShowModel
-from protocol.models.recipes import ModelOrigin, OptionValue
+from protocol.messages.model_files import ModelFile
+from protocol.models.recipes import LoadOption, ModelOrigin, OptionValue
 
 
 class ConfigurationQuery(msgspec.Struct):
@@ -41,6 +42,9 @@ class ConfigurationAnswer(msgspec.Struct):
     settings: list[ConfiguredValue]
     groups: list[str]
     loaded_options: dict[str, OptionValue]
+    known_options: list[LoadOption]
+    """The load options that its recipe has."""
+    files: list[ModelFile]
 
 
 @route("GET", "/internal/configuration", changes=True, failures=MODEL)  # arguments name files of this machine
@@ -60,6 +64,8 @@ def show_configuration(caller: HttpCaller, query: ConfigurationQuery) -> Configu
         found.settings,
         found.groups,
         found.loaded_options,
+        found.known_options,
+        found.files,
     )
 
 

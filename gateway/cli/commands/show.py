@@ -26,7 +26,7 @@ _ORIGINS: Final = {
 @json_option("the server's answer")
 @server_option
 def command(model: str, as_json: bool, server: ApiClient) -> None:
-    """Show the configuration of MODEL: its names, load options and settings, and where each value comes from.
+    """Show the configuration of MODEL: its names, load options and settings, where each value comes from, and its files.
 
     `lemonbus config` shows the whole configuration of this machine, with lines of the file.
     """
@@ -44,6 +44,9 @@ def command(model: str, as_json: bool, server: ApiClient) -> None:
     loaded = shown.loaded_options
     click.echo()
     output.table(("SETTING", "VALUE", "ORIGIN"), [_row(each, loaded) for each in [*shown.options, *shown.settings]])
+    if shown.files:
+        click.echo()
+        output.table(("SIZE", "FILE"), [(output.size(file.size), file.path) for file in shown.files])
 
 
 def _row(given: ConfiguredValue, loaded: dict[str, Any]) -> tuple[str, str, str]:

@@ -139,6 +139,9 @@ class Deletions:
         if not self._known(entry):
             raise Failure(Code.MODEL_NOT_FOUND, f"model {entry.name} is not downloaded", model=entry.name).raised()
         self._check_removable(entry)
+        if call.dry_run:
+            self._calls.answer(peer, call.number, self._planned(entry))
+            return
         self._models.deleting.add(entry.name)
         deletion = _Deletion(entry, peer, call.number)
         why = Failure(Code.CONFLICT, f"model {entry.name} was deleted while it was downloaded", model=entry.name)
@@ -201,7 +204,19 @@ class Deletions:
         if model is not None and model.worker:
             return True
         wanted = plan_deletion(entry, [], self._settings.cache_dir, set()).order
-        return bool(wanted.files or any(_has_partial_download(Path(each)) for each in wanted.repositories))
+        return bool(wanted.files or any(_partial_files(Path(each)) for each in wanted.repositories))
+
+    def _planned(self, entry: CatalogueEntry) -> Deleted:
+        """Return what the deletion of a model would remove."""
+        order, kept_for = plan_deletion(entry, self._models.others(entry), self._settings.cache_dir, self._busy(entry))
+        partial_files = [path for folder in order.repositories for path in _partial_files(Path(folder))]
+        removed = files.sized([*map(Path, order.files), *partial_files])
+        return Deleted(entry.name, len(removed), kept_for, removed)
+
+    def _busy(self, entry: CatalogueEntry) -> set[str]:
+        """Return the folders of repositories that other models are being downloaded from."""
+        running = (model for model in self._registry.running() if model != entry.name)
+        return {folder for model in running for folder in self._hub_folders(model)}
 
     def _step(self, deletion: _Deletion, step: Callable[[_Deletion], None]) -> None:
         """Do the next step of a deletion. If it raises, the deletion ends with that failure and the model stays."""
@@ -219,8 +234,7 @@ class Deletions:
     def _remove(self, deletion: _Deletion) -> None:
         entry = deletion.entry
         self._scheduler.model_deleted(entry.name)
-        busy = {folder for model in self._registry.running() for folder in self._hub_folders(model)}
-        plan = plan_deletion(entry, self._models.others(entry), self._settings.cache_dir, busy)
+        plan = plan_deletion(entry, self._models.others(entry), self._settings.cache_dir, self._busy(entry))
         self._models.forget(entry)
         self._record.download_resumed(entry.name)
         self._scheduler.forget_use(entry.name)
@@ -274,9 +288,9 @@ class _Deletion:
         self.result: Removed | RemoveFailed | None = None
 
 
-def _has_partial_download(repository: Path) -> bool:
-    """Return whether the cache has an incomplete download of this repository."""
+def _partial_files(repository: Path) -> list[Path]:
+    """Return the incomplete downloads that the cache has of a repository."""
     try:
-        return any(path.name.endswith(".incomplete") for path in (repository / "blobs").iterdir())
+        return [path for path in (repository / "blobs").iterdir() if path.name.endswith(".incomplete")]
     except OSError:
-        return False
+        return []

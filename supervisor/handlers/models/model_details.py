@@ -200,6 +200,8 @@ class ModelDescriptions:
                 groups=sorted(models.configuration.groups_of(entry.name)),
                 state=scheduled.state.value if scheduled is not None else "",
                 loaded_options=loaded.options if loaded is not None else {},
+                known_options=DESCRIPTORS[entry.recipe].options if entry.recipe in DESCRIPTORS else [],
+                files=files.sized(files.all_files(entry, self._settings.cache_dir)),
             ),
         )
 

@@ -125,7 +125,17 @@ def test_delete_reports_what_it_removed(ask: AppClient) -> None:
     body = ask("POST", "/v1/delete", {"model_name": "m"}).json
     assert body.items() >= {"status": "success", "message": "Deleted model: m", "model_name": "m"}.items()
     assert (body["files_removed"], body["kept_for"]) == (2, ["user.n"])
+    assert "removed" not in body
     is_error(ask("POST", "/v1/delete", {}), 400, "invalid_request")
+
+
+def test_a_dry_run_of_a_deletion_says_what_it_would_remove(ask: AppClient) -> None:
+    file = model_files.ModelFile("/hub/m.gguf", 5)
+    ask.reports[model_files.DeleteModel] = model_files.Deleted("m", 1, ["user.n"], [file])
+    body = ask("POST", "/v1/delete", {"model_name": "m", "dry_run": True}).json
+    assert body["removed"] == [{"path": "/hub/m.gguf", "size": 5}]
+    assert (body["files_removed"], body["kept_for"], body["message"]) == (0, ["user.n"], "m can be deleted")
+    assert ask.asked(model_files.DeleteModel)[0].dry_run is True
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,18 @@ def test_delete(server: FakeServer, lemonbus: Ends) -> None:
     assert "no model" in err
 
 
+def test_a_dry_run_of_a_deletion_lists_the_files(server: FakeServer, lemonbus: Ends) -> None:
+    answer = {"status": "success", "message": "A can be deleted", "model_name": "A", "files_removed": 0}
+    removed = [{"path": "/hub/a.gguf", "size": 2_000_000_000}, {"path": "/hub/b.gguf", "size": 500_000_000}]
+    server.replies["POST", "/v1/delete"] = Reply({**answer, "kept_for": ["user.B"], "removed": removed})
+    code, out, err = lemonbus("delete", "--dry-run", "A")
+    assert code == 0
+    assert "It would free at most 2.5 GB:" in out
+    assert ["2.0", "GB", "/hub/a.gguf"] in [line.split() for line in out.splitlines()]
+    assert "user.B" in err
+    assert server.last() == {"model_name": "A", "dry_run": True}
+
+
 def test_several_models_are_deleted_even_if_one_is_refused(server: FakeServer, lemonbus: Ends) -> None:
     server.replies["POST", "/v1/delete"] = Reply({"message": "there is no such model"}, 404)
     code, out, err = lemonbus("rm", "A", "B")

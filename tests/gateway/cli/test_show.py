@@ -25,6 +25,8 @@ ANSWER: dict[str, Any] = {
     "settings": [{"name": "ttl", "value": 5.0, "origin": "defaults.llamacpp"}],
     "groups": [],
     "loaded_options": {"ctx_size": 1024, "threads": 0},
+    "known_options": [{"name": "ctx_size", "kind": "int", "help": "tokens", "automatic": True}],
+    "files": [{"path": "/models/qwen.gguf", "size": 1_500_000_000}],
 }
 PATH = "/internal/configuration?model=a/b%3AQ4"
 
@@ -43,6 +45,7 @@ def test_values_and_their_origins(server: FakeServer, capsys: pytest.CaptureFixt
     assert ["ctx_size", "512", "(loaded", "with", "1024)", "models.Qwen"] in lines
     assert ["threads", "0", "settings"] in lines
     assert ["ttl", "5.0", "defaults.llamacpp"] in lines
+    assert ["1.5", "GB", "/models/qwen.gguf"] in lines
     assert server.asked[-1][:2] == ("GET", PATH)
 
 

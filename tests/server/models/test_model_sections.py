@@ -155,6 +155,8 @@ def test_a_loads_own_options_win_and_what_is_configured_is_shown(server: Lemonbu
     ctx_size = next(option for option in embed["options"] if option["name"] == "ctx_size")
     assert ctx_size == {"name": "ctx_size", "value": 128, "origin": f'models."{EMBED}"'}
     assert embed["loaded_options"]["ctx_size"] == 256
+    assert "ctx_size" in [option["name"] for option in embed["known_options"]]
+    assert [file["size"] > 0 for file in embed["files"]] == [True]
     loop = shown("gpt-4o")
     assert (loop["id"], loop["names"], loop["state"]) == (LOOP, ["gpt-4o", "loop:1b"], "ready")
     origins = {each["name"]: (each["value"], each["origin"]) for each in [*loop["options"], *loop["settings"]]}

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import StartServer
 from tests.server.models.pulls import (
     ENOUGH,
+    FILES,
     HELD,
     MODEL,
     NAME,
@@ -122,6 +123,12 @@ def test_a_paused_download_refuses_requests_and_goes_on_with_the_next_pull(hub: 
     assert not paused(server)
     cached = list(Path(os.environ["HF_HOME"]).rglob("snapshots/*/tiny-Q4_0.gguf"))
     assert [path.read_bytes() for path in cached] == [MODEL]
+    planned = server.client.post("/v1/delete", {"model_name": NAME, "dry_run": True}).json()
+    sizes = {Path(file["path"]).name: file["size"] for file in planned["removed"]}
+    assert sizes == {name: len(data) for name, data in FILES[REPOSITORY].items()}
+    assert planned["files_removed"] == 0
+    assert server.client.get(f"/internal/configuration?model={NAME}").json()["files"] == planned["removed"]
+    assert cached[0].exists()
 
 
 def test_a_paused_download_stays_paused_and_knows_what_it_registers_when_another_supervisor_takes_over(
@@ -155,7 +162,10 @@ def test_a_download_that_nobody_waits_for_is_registered_after_another_supervisor
 def test_a_deletion_removes_what_a_paused_download_has_fetched(server: LemonbusServer) -> None:
     pull_detached(server, NEW, **REGISTRATION)
     pause(server, NEW)
-    assert partial_files()
+    (partial,) = partial_files()
+    planned = server.client.post("/v1/delete", {"model_name": NEW, "dry_run": True}).json()
+    assert planned["removed"] == [{"path": str(partial), "size": partial.stat().st_size}]
+    assert paused(server) == [NEW]
     delete(server, NEW)
     assert not paused(server)
     assert not partial_files()
