@@ -31,6 +31,8 @@ NOT_TIMES = {
     ("Capacity", "used_percent"),
     ("DeviceReading", "used_percent"),
     ("EngineLimits", "cpus"),
+    ("LoadOption", "least"),
+    ("LoadOption", "most"),
     ("ModelEntry", "size"),
     ("PlaceNeed", "per_token"),
 }
