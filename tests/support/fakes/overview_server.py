@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from gateway.page.files import POLICY, read_assets
 from tests.support.ports import free_port
+from tests.support.waiting import DEADLINE, wait_for
 
 STREAM = "/internal/overview/stream"
 PIECES = 64
@@ -46,11 +47,11 @@ class OverviewServer:
             return len(self._streams)
 
     def send(self, event: str, data: Any) -> None:
-        """Send an event to the page that listens, or that comes next."""
+        """Send an event to the page that has connected last; wait for it if none has connected yet."""
+        wait_for(lambda: self.streams, "a page listens")
         with self._lock:
-            listening = self._streams[-1:]
-        for each in listening:
-            each.put(sse(event, data), timeout=15)
+            last = self._streams[-1]
+        last.put(sse(event, data), timeout=DEADLINE)
 
     def listen(self) -> queue.Queue[bytes]:
         """A page has connected."""
