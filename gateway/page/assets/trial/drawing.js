@@ -1,0 +1,48 @@
+// Pictures of a prompt.
+import { element } from "../dom.js";
+import { Download, field, numberInput, numberOf, select, textArea } from "./controls.js";
+import { RequestForm } from "./request_form.js";
+import { drawingRequest } from "./requests.js";
+
+const KEPT = 8; // pictures; older ones are forgotten
+const SIZES = [["", "default"], ...["256x256", "512x512", "768x768", "1024x1024", "1024x576", "576x1024"].map((size) => [size, size])];
+
+export function drawing(context) {
+  const prompt = textArea({ placeholder: "What to draw" });
+  const avoid = element("input", { type: "text", maxlength: 4000 });
+  const size = select(SIZES);
+  const steps = numberInput({ min: 1, max: 100, step: 1 });
+  const seed = numberInput({ min: 0, step: 1, placeholder: "random" });
+  const pictures = element("ul", { class: "plain pictures", "aria-label": "Pictures" });
+  const shown = [];
+
+  async function show(response, request) {
+    const answer = await response.json();
+    for (const each of answer.data ?? []) {
+      const bytes = Uint8Array.from(atob(each.b64_json), (character) => character.charCodeAt(0));
+      const file = new Download(new Blob([bytes], { type: "image/png" }), `picture-${each.seed ?? shown.length}.png`);
+      const image = element("img", { src: file.url, alt: request.body.prompt });
+      const seedText = each.seed === undefined ? "" : `Seed ${each.seed}`;
+      const item = element("li", {}, image, element("div", { class: "trial-actions" }, element("span", { class: "soft" }, [answer.size, seedText].filter(Boolean).join(", ")), file.link));
+      pictures.prepend(item);
+      shown.push({ file, item });
+    }
+    for (const old of shown.splice(0, Math.max(0, shown.length - KEPT))) {
+      old.file.close();
+      old.item.remove();
+    }
+    return "The picture is drawn.";
+  }
+
+  return new RequestForm(context, {
+    ...{ title: "Picture", submit: "Draw", empty: "Write what to draw.", result: pictures, show },
+    fields: [
+      field("Prompt", prompt),
+      element("div", { class: "trial-row" }, field("Size", size), field("Steps", steps), field("Seed", seed), field("What to avoid", avoid)),
+    ],
+    build(model) {
+      const options = { size: size.value, steps: numberOf(steps, "Steps"), seed: numberOf(seed, "Seed"), avoid: avoid.value.trim() };
+      return prompt.value.trim() ? drawingRequest(model, prompt.value, options) : null;
+    },
+  });
+}
