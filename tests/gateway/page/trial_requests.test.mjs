@@ -49,6 +49,13 @@ test("pictures are parts, and are listed with their names", () => {
   assert.deepEqual(files, [PICTURE, PICTURE]);
 });
 
+test("a model that sees no pictures gets the words alone", () => {
+  const former = ["", "Look!"].map((text) => ({ question: { text, pictures: [PICTURE] }, answer: { text: "A cat.", calls: [] } }));
+  const { body, files } = requests.chatRequest("m", former, { text: "And?", pictures: [] }, { seesPictures: false });
+  assert.deepEqual(body.messages.filter(({ role }) => role === "user").map(({ content }) => content), ["(a picture)", "Look!", "And?"]);
+  assert.deepEqual(files, []);
+});
+
 test("a call of a tool gets a result before the next question", () => {
   const answer = { text: "", calls: [{ id: "c1", name: "f", arguments: "{}" }] };
   const { body } = requests.chatRequest("m", [{ question: { text: "A", pictures: [] }, answer }], { text: "B", pictures: [] });

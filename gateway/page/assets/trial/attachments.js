@@ -14,7 +14,7 @@ export class Attachments {
     this.onProblem = onProblem;
     this.input = element("input", { type: "file", accept: "image/*", multiple: true, class: "visually-hidden", tabindex: -1, "aria-hidden": "true" });
     this.button = element("button", { type: "button", onclick: () => this.input.click() }, "Add pictures");
-    this.list = element("ul", { class: "plain thumbnails", "aria-label": "Pictures of the next message", hidden: true });
+    this.list = element("ul", { class: "plain thumbnails", "aria-label": "Pictures to send", hidden: true });
     this.input.addEventListener("change", () => {
       this.add(this.input.files);
       this.input.value = "";

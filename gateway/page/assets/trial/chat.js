@@ -110,6 +110,7 @@ export class Chat {
       temperature: numberOf(this.temperature, "Temperature"),
       maxTokens: numberOf(this.maxTokens, "Most tokens"),
       tools: tools ? arrayOf(tools) : [],
+      seesPictures: takesPictures(this.#model),
     };
   }
 

@@ -47,8 +47,8 @@ export class ExchangeView {
       this.state.hidden = !STATES[answer.state];
       this.state.classList.toggle("bad", answer.state === "failed");
       this.thoughts.hidden = !answer.reasoning;
-      append(this.reasoning, answer.reasoning);
-      this.#showText(answer.text);
+      append(this.reasoning, answer.reasoning.trimStart());
+      this.#showText(answer.text.trimStart()); // many models begin with a blank
       this.#showCalls(answer.calls);
       setText(this.problem, answer.problem);
       this.problem.hidden = !answer.problem;
@@ -99,7 +99,7 @@ function factsOf(answer) {
   return [
     firstToken === null ? "" : `first token ${duration(firstToken)}`,
     tokensPerSecond === null ? "" : `${rate(tokensPerSecond)} tokens/s`,
-    outputTokens === null ? (pieces ? `${count(pieces)} tokens so far` : "") : `${count(outputTokens)} tokens`,
+    outputTokens === null ? pieces && `about ${count(pieces)} tokens` : `${count(outputTokens)} tokens`,
     promptTokens === null ? "" : `${count(promptTokens)} prompt tokens${cached}`,
     answer.note,
   ]

@@ -1,6 +1,7 @@
 // A form that sends one request at a time and shows its answer: everything but the chat is one of these.
 import { curlBox } from "../curl_box.js";
 import { element, setText } from "../dom.js";
+import { duration } from "../format.js";
 import { progressText } from "./progress.js";
 
 const TICK_MS = 500;
@@ -98,7 +99,7 @@ export class RequestForm {
       this.stop.hidden = true;
       if (focused) this.submit.focus();
       const seconds = (performance.now() - sent.since) / 1000;
-      setText(this.progress, sent.abort.signal.aborted ? "Stopped." : this.problem.hidden ? `Took ${seconds.toFixed(1)} s` : "");
+      setText(this.progress, sent.abort.signal.aborted ? "Stopped." : this.problem.hidden ? `Took ${duration(seconds)}` : "");
     }
   }
 

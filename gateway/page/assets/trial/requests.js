@@ -26,22 +26,23 @@ export function takesPictures(model) {
 }
 
 // The next answer of a conversation. `exchanges`: the former ones, of conversation.js; `question`: { text, pictures }.
-// `options`: { system, temperature, maxTokens, tools }, all optional; numbers are null if they are left to the server.
+// `options`: { system, temperature, maxTokens, tools, seesPictures }, all optional; numbers are null if they are left to the
+// server. A model that sees no pictures gets the words of former questions alone: another model may have had the pictures.
 export function chatRequest(model, exchanges, question, options = {}) {
-  const { system = "", temperature = null, maxTokens = null, tools = [] } = options;
+  const { system = "", temperature = null, maxTokens = null, tools = [], seesPictures = true } = options;
   const messages = system ? [{ role: "system", content: system }] : [];
   const pictures = [];
   for (const each of exchanges) {
     const { answer } = each;
     // Many models refuse two questions in a row, so a question whose answer failed is not sent again.
     if (!answer.text && !answer.calls.length) continue;
-    messages.push(asked(each.question, pictures));
+    messages.push(asked(each.question, pictures, seesPictures));
     const calls = answer.calls.map(({ id, name, arguments: words }) => ({ id, type: "function", function: { name, arguments: words } }));
     messages.push({ role: "assistant", content: answer.text, ...(calls.length ? { tool_calls: calls } : {}) });
     // Here are no tools, but each call needs a result before the next question.
     for (const call of calls) messages.push({ role: "tool", tool_call_id: call.id, content: "The tool is not available." });
   }
-  messages.push(asked(question, pictures));
+  messages.push(asked(question, pictures, seesPictures));
   const body = { model, messages, stream: true, stream_options: { include_usage: true } };
   if (temperature !== null) body.temperature = temperature;
   if (maxTokens !== null) body.max_tokens = maxTokens;
@@ -49,8 +50,9 @@ export function chatRequest(model, exchanges, question, options = {}) {
   return { method: "POST", path: "v1/chat/completions", body, files: pictures, stream: true };
 }
 
-function asked({ text, pictures }, files) {
+function asked({ text, pictures }, files, seesPictures) {
   if (!pictures.length) return { role: "user", content: text };
+  if (!seesPictures) return { role: "user", content: text || "(a picture)" };
   files.push(...pictures);
   const parts = pictures.map(({ url }) => ({ type: "image_url", image_url: { url } }));
   return { role: "user", content: text ? [{ type: "text", text }, ...parts] : parts };

@@ -60,9 +60,9 @@ export function transcription(context) {
   }
 
   const form = new RequestForm(context, {
-    ...{ title: "Transcription", submit: "Transcribe", empty: "Choose a recording, or record one.", result, show },
+    ...{ title: "Transcription", submit: "Transcribe", empty: "Choose a sound file, or record one.", result, show },
     fields: [
-      element("div", { class: "trial-row" }, field("Recording", input), field("Language", language, "such as en or German")),
+      element("div", { class: "trial-row" }, field("Sound file", input), field("Language", language, "such as en or German")),
       element("div", { class: "trial-actions" }, record, about),
       player,
     ],

@@ -30,7 +30,7 @@ export function view(context) {
   const problem = element("div", { hidden: true });
   const place = element("div");
   const chooser = element("div", { class: "trial-field" }, element("label", { for: "trial-model" }, "Model"), select);
-  const panel = element("section", { class: "panel trial-panel", "aria-label": "Model" }, element("h1", {}, "Try a model"), chooser, state, problem);
+  const panel = element("div", { class: "panel trial-panel" }, element("h1", {}, "Try a model"), chooser, state, problem);
   let shown = null;
   let closed = false;
 
