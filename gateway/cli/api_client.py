@@ -49,10 +49,13 @@ class ServerEvent(NamedTuple):
 class ApiClient:
     """One lemonbus server."""
 
-    def __init__(self, url: str, key: str = "", check: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, url: str, key: str = "", check: Callable[[str], None] | None = None, *, weaker_key: str = ""
+    ) -> None:
         """Connect to ``url``, with or without a version prefix such as ``/v1``; raises ``CommandError`` for a wrong one.
 
         ``check`` is asked before the key is sent there, and raises ``CommandError`` if it must not be.
+        ``weaker_key``: one without the scope admin, if there is one.
         """
         try:
             parts = urlsplit(url)
@@ -65,7 +68,17 @@ class ApiClient:
             raise CommandError("the API key may contain only printable ASCII characters, and no spaces", USAGE)
         prefix = _VERSION_PREFIX.sub("", parts.path.rstrip("/"))
         self.url = f"{parts.scheme}://{parts.netloc}{prefix}"
-        self._key, self._check = key, check
+        self._key, self._check, self._weaker_key = key, check, weaker_key
+
+    @property
+    def inference_key(self) -> str:
+        """The key for a program that only uses models; empty if there is none."""
+        return self._weaker_key or self._key
+
+    @property
+    def key_is_for_administrators(self) -> bool:
+        """Whether :attr:`inference_key` may be that of an administrator, because no other is known."""
+        return bool(self._key) and not self._weaker_key
 
     @property
     def headers(self) -> dict[str, str]:
@@ -185,6 +198,7 @@ def _address(
     fields = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
     fields |= more or {}
     path = route.path if route.path.startswith("/") else f"/v1/{route.path}"
+    path = path.replace(":path}", "}")  # a name that may have slashes, which are escaped below like all else
     if route.has_body:
         return path, fields
     in_path = {name for name in fields if f"{{{name}}}" in path}

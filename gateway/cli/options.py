@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -17,6 +17,8 @@ from gateway.cli.listener_check import check_listener
 from gateway.cli.settings import settings_of_server
 from protocol.config.api_keys import KEY_VARIABLES
 from protocol.config.settings import Settings
+
+_KEYS: Final = (KEY_VARIABLES["admin_api_key"], KEY_VARIABLES["api_key"])
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -91,16 +93,16 @@ def connect_client(url: str | None, *, reads_configuration: bool = False) -> Api
     ``reads_configuration``: see :func:`~gateway.cli.settings.settings_of_server`.
     """
     if url:
-        variables = (*KEY_VARIABLES["admin_api_key"], *KEY_VARIABLES["api_key"])
-        return ApiClient(url, next(filter(None, map(os.environ.get, variables)), ""))
+        admin, weaker = (next(filter(None, map(os.environ.get, names)), "") for names in _KEYS)
+        return ApiClient(url, admin or weaker, weaker_key=weaker)
     settings = settings_of_server(reads_configuration=reads_configuration)
     return configured_client(settings)
 
 
 def configured_client(settings: Settings) -> ApiClient:
     """Return the server that these settings describe, at their address."""
-    key = settings.admin_api_key or settings.api_key
-    return ApiClient(settings.base_url, key, partial(check_listener, settings=settings))
+    key, check = settings.admin_api_key or settings.api_key, partial(check_listener, settings=settings)
+    return ApiClient(settings.base_url, key, check, weaker_key=settings.api_key)
 
 
 def complete_model(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem | str]:

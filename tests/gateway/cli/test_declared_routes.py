@@ -41,6 +41,12 @@ def remove(_caller: HttpCaller, wanted: WantedItem) -> FoundItem:
     return FoundItem(wanted.name)
 
 
+@route("GET", "items/{name:path}")
+def show(_caller: HttpCaller, wanted: WantedItem) -> FoundItem:
+    """Shows an item. Its name may have slashes."""
+    return FoundItem(wanted.name)
+
+
 def test_fields_are_sent_where_the_route_reads_them(server: FakeServer) -> None:
     client = ApiClient(server.url)
     answer = Reply({"name": "a/b c", "of_a_later_release": 1})
