@@ -4,7 +4,7 @@ This package imports none of the other packages; all of them may import any modu
 specifies the wire protocol. Nothing that decides for one process alone is added here.
 """
 
-VERSION = 10
+VERSION = 11
 """Version of the wire protocol. It is in the first line of every control message."""
 
 UNDERSTOOD = frozenset({VERSION})

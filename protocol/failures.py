@@ -70,6 +70,7 @@ class Code(enum.StrEnum):
     OUTCOME_UNKNOWN = "outcome_unknown"
     GATEWAY_GONE = "gateway_gone"
     CANCELLED = "cancelled"
+    OPERATOR_CANCELLED = "cancelled_by_operator"
     CLIENT_TOO_SLOW = "client_too_slow"
     TIMEOUT = "timeout"
     INTERNAL = "internal_error"
@@ -134,6 +135,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.OUTCOME_UNKNOWN: _HttpError(503, _BUSY),
     Code.GATEWAY_GONE: _HttpError(499, _CALLER),
     Code.CANCELLED: _HttpError(499, _CALLER),
+    Code.OPERATOR_CANCELLED: _HttpError(499, "cancelled"),
     Code.CLIENT_TOO_SLOW: _HttpError(499, _CALLER),
     Code.TIMEOUT: _HttpError(504, _BUSY),
     Code.INTERNAL: _HttpError(500, "internal_error"),

@@ -8,6 +8,7 @@ from gateway.bus.admission import GatewayAdmission
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.supervisor_connection import SupervisorConnection
 from gateway.http.request_context import RequestContext
+from gateway.http.request_counts import RequestCounts
 from gateway.requests.admission_states import AdmissionState
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.inference_request import InferenceRequest
@@ -32,15 +33,16 @@ class RequestDispatcher:
         pending: PendingRequests,
         connection: SupervisorConnection,
         received_ends: ReceivedEnds,
+        counts: RequestCounts,
         hold: Callable[[RequestKey, bool], None],
     ) -> None:
         """Add requests to ``pending``, and their ends to ``received_ends``. Large bodies are kept in ``spool``.
 
-        ``hold`` lets the worker of an attempt hold its answer, or go on.
+        ``counts`` knows the API families of the routes. ``hold`` lets the worker of an attempt hold its answer, or go on.
         """
         self._gateway, self._settings, self._spool = gateway, settings, spool
         self._admission, self._pending, self._connection = admission, pending, connection
-        self._received_ends, self._hold = received_ends, hold
+        self._received_ends, self._counts, self._hold = received_ends, counts, hold
         self.inbox_bytes = settings.inbox_bytes
 
     def start(self, request: InferenceRequest, context: RequestContext, reservation: int) -> RequestExchange:
@@ -62,6 +64,7 @@ class RequestDispatcher:
             context.download_refusal,
             reservation,
             context.withdrawal,
+            self._counts.labels(context.route).dialect,
         )
         if logs.trace_enabled():
             fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}

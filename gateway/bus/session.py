@@ -94,6 +94,7 @@ class SupervisorSession:
             self._pending,
             self._connection,
             self._received_ends,
+            self.request_counts,
             sockets.hold,
         )
         self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts, self._received_ends)

@@ -38,7 +38,18 @@ def snapshot(pending: PendingRequests) -> GatewaySnapshot:
     now = time.monotonic()
     return GatewaySnapshot(
         [
-            RequestSnapshot(each.number, each.attempt, now - each.since, each.worker, each.caller, each.request.more)
+            RequestSnapshot(
+                each.number,
+                each.attempt,
+                now - each.since,
+                each.worker,
+                each.caller,
+                more=each.request.more,
+                label=each.request.label,
+                endpoint=each.request.endpoint,
+                dialect=each.dialect,
+                stream=each.request.stream,
+            )
             for each in pending.exchanges.values()
             if not each.over
         ]
@@ -237,6 +248,7 @@ class SupervisorConnection:
                 address=request.address,
                 digest=request.digest,
                 via=request.via,
+                dialect=exchange.dialect,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

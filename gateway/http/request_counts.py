@@ -5,12 +5,16 @@ The counts are bounded: durations are counted in buckets, and a route's label is
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from gateway.http.ended_requests import RequestEnd
+from gateway.http.request_context import RequestContext
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, FailedRequests, RequestSeries, RequestsObserved
+from protocol.messages.overview import MAX_ENDED
 
 MAX_SERIES: Final = 2000
 """Series between two reports. Requests that would need more are counted under ``other``."""
@@ -65,9 +69,14 @@ class RequestCounts:
         self._counted: dict[_Series, _Durations] = {}
         self._failures: dict[_Failure, list[int]] = {}
         """A failure of one key and model → how many requests, and how many of them the engine had answered."""
+        self._ended: deque[RequestEnd] = deque(maxlen=MAX_ENDED)
         self._serial = 0
         """That of the last report."""
         self._latest: deque[RequestsObserved] = deque(maxlen=MAX_KEPT)
+
+    def labels(self, route: str) -> RouteLabels:
+        """Return the labels of a route, by its template."""
+        return self.routes.get(route, UNKNOWN_ROUTE)
 
     def observe(self, route: str, status: int, seconds: float, code: str = "", inference: str = "") -> None:
         """Count a request.
@@ -75,7 +84,7 @@ class RequestCounts:
         ``route``: the template of its route, or its path if it was refused before. ``code``: of its failure.
         ``inference``: what an engine was asked for, if any.
         """
-        labels = self.routes.get(route, UNKNOWN_ROUTE)
+        labels = self.labels(route)
         series = _Series(labels.endpoint, labels.dialect, status, code, inference)
         durations = self._counted.get(series)
         if durations is None:
@@ -90,7 +99,7 @@ class RequestCounts:
 
         ``api_key``: by its name. ``answered``: the engine had completed the answer.
         """
-        if not self.routes.get(route, UNKNOWN_ROUTE).inference:
+        if not self.labels(route).inference:
             return
         failure = _Failure(api_key, model, code)
         if failure not in self._failures and len(self._failures) >= MAX_SERIES:
@@ -99,13 +108,20 @@ class RequestCounts:
         counts[0] += 1
         counts[1] += answered
 
+    def ended(self, context: RequestContext, route: str, status: int, seconds: float, *, complete: bool) -> None:
+        """Keep what became of a request, if its route is one of requests to models. ``complete``: it was answered to the end."""
+        labels = self.labels(route)
+        if labels.inference:
+            end = RequestEnd(context, labels.endpoint, labels.dialect, status, seconds, time.time(), complete)
+            self._ended.append(end)
+
     def unreported(self) -> RequestsObserved | None:
         """Return what was counted since the last call of :meth:`reported`; None: nothing."""
-        if not self._counted and not self._failures:
+        if not (self._counted or self._failures or self._ended):
             return None
         series = [RequestSeries(*series, each.seconds, each.buckets) for series, each in self._counted.items()]
         failures = [FailedRequests(*failure, *counts) for failure, counts in self._failures.items()]
-        return RequestsObserved(series, failures, self._serial + 1)
+        return RequestsObserved(series, failures, self._serial + 1, [each.shown() for each in self._ended])
 
     def reported(self, report: RequestsObserved) -> None:
         """Start again: this was sent to the supervisor."""
@@ -113,6 +129,7 @@ class RequestCounts:
         self._latest.append(report)
         self._counted.clear()
         self._failures.clear()
+        self._ended.clear()
 
     @property
     def latest(self) -> list[RequestsObserved]:

@@ -32,9 +32,12 @@ from protocol.messages.work import BYTE_STREAMS, ENGINE_STATE_ENDPOINTS, QueueSt
 from protocol.runtime import logs
 
 _CANCEL_IN_ENGINE = frozenset(
-    {Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.SUPERVISOR_LOST, Code.TIMEOUT, Code.INTERNAL}
+    {
+        *(Code.LOST, Code.CLIENT_TOO_SLOW, Code.CANCELLED, Code.OPERATOR_CANCELLED, Code.SUPERVISOR_LOST),
+        *(Code.TIMEOUT, Code.INTERNAL),
+    }
 )
-"""Failures that this process found; the engine does not know of them yet."""
+"""Failures that the engine does not know of yet, because it did not report them."""
 
 _BYTES_FACTOR: Final = 16
 """How many times as much of an answer in bytes may arrive before its worker knows that the engine is to wait."""
@@ -78,6 +81,7 @@ class RequestExchange:
         "attempt",
         "caller",
         "cut",
+        "dialect",
         "download_refusal",
         "failure",
         "granted_model",
@@ -106,10 +110,11 @@ class RequestExchange:
         download_refusal: str = "",
         reservation: int = 0,
         withdrawal: Callable[[str], Failure | None] = never_withdrawn,
+        dialect: str = "",
     ) -> None:
         """Prepare; nothing is sent before :meth:`begin`.
 
-        ``withdrawal``: see :class:`~gateway.http.request_context.RequestContext`.
+        ``withdrawal``: see :class:`~gateway.http.request_context.RequestContext`. ``dialect``: as in ``SubmitRequest``.
         """
         self._dispatcher = dispatcher
         self.request = request
@@ -117,6 +122,7 @@ class RequestExchange:
         self.download_refusal = download_refusal
         self.reservation = reservation
         self.withdrawal = withdrawal
+        self.dialect = dialect
         self.queue_status: QueueStatus | None = None
         """Its position in the queue when it came; None if it was granted at once."""
         self.rate_limits: RateLimits | None = None

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from protocol.messages.calls import repeated_call
+from protocol.messages.overview import EndedRequest
 from protocol.times import Seconds
 from protocol.wire.envelope import control_message
 
@@ -62,6 +63,8 @@ class RequestsObserved(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: list[FailedRequests] = []
     serial: int = 0
     """Its place among the gateway's reports, from 1, so that none is counted twice."""
+    ended: list[EndedRequest] = []
+    """The last requests to models among them."""
 
 
 @repeated_call

@@ -11,7 +11,7 @@ from protocol.config.api_keys import ApiKey
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.work import AttemptEnded
+from protocol.messages.work import AttemptEnded, RunningAnswer
 from protocol.models.memory import EngineDevice, MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
@@ -99,6 +99,10 @@ class Pong(msgspec.Struct, frozen=True, omit_defaults=True):
 
     They are programming errors, and health counts them.
     """
+    tokens: int = 0
+    """Output tokens that a worker has produced since its start, those of ``running`` included."""
+    running: list[RunningAnswer] = []
+    """The attempts of a worker that have produced any."""
 
 
 @stable_message

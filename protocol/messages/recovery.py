@@ -92,7 +92,11 @@ class RequestSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where it runs. Empty: unknown, and a ``SubmitRequest`` for it follows on this connection."""
     caller: Caller | None = None
     more: bool = False
-    """As in ``SubmitRequest``."""
+    """As in ``SubmitRequest``, and so are the others."""
+    label: str = ""
+    endpoint: str = ""
+    dialect: str = ""
+    stream: bool = False
 
 
 class GatewaySnapshot(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -73,6 +73,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A digest of everything in the request that may kill an engine; a repetition has the same (``gateway/requests/request_digest.py``)."""
     via: list[str] = []
     """The lemonbus servers that have passed the request on, each by the id of its run, so that it does not go round in a circle."""
+    dialect: str = ""
+    """The API family of its route, to be shown."""
 
 
 # The new supervisor has no reservation for the request, so it is counted when it comes.
@@ -250,6 +252,21 @@ class AttemptProgress(msgspec.Struct, frozen=True):
     done: int
     total: int
     unit: str
+
+
+class RunningAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The output ``tokens`` so far of an attempt; ``age``: since the first of them."""
+
+    gateway: str
+    number: int
+    attempt: int
+    tokens: int
+    age: Age
+
+    @property
+    def key(self) -> RequestKey:
+        """The attempt."""
+        return RequestKey(self.gateway, self.number, self.attempt)
 
 
 @control_message

@@ -37,6 +37,7 @@ from supervisor.models import compatibility
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
+from supervisor.overview.running_tokens import RunningTokens
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.persistence.state_writer import StateWriter
 from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
@@ -82,6 +83,7 @@ class Components:
         self.record = ServerRecord()
         self.download_registry = DownloadRegistry(lambda: self.record.paused_downloads)
         self.metrics = ServerMetrics(settings.metrics_models)
+        self.running_tokens = RunningTokens(self.metrics.recent.produced)
         self.stats = LatestStats()
         self.placement = LocalPlacement(loop, process_context)
         self.processes = self.placement.processes

@@ -15,6 +15,7 @@ from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.handlers.models.pull import Pulls
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
 from supervisor.handlers.models.variants import VariantQueries
+from supervisor.handlers.overview import OverviewCalls
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.usage import UsageCalls
@@ -53,6 +54,17 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         key_limits=lambda: components.admission.remaining(components.key_file.limited),
     )
     unenforced = [f"{each.setting}: {each.text}" for each in limit_warnings(settings)]
+
+    def problems() -> list[str]:
+        return [
+            *components.key_file.problems,
+            *filter(None, [components.usage_writer.problem, models.extra.unusable]),
+            *models.unknown_in_configuration(),
+            *components.devices.problems(),
+            *components.remote_lists.problems(),
+            *unenforced,
+        ]
+
     health = HealthReports(
         process_context=components.process_context,
         loop=loop,
@@ -65,14 +77,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         peers=peers.all,
         downloads=components.download_registry.running,
         former_models=other_versions.models,
-        problems=lambda: [
-            *components.key_file.problems,
-            *filter(None, [components.usage_writer.problem, models.extra.unusable]),
-            *models.unknown_in_configuration(),
-            *components.devices.problems(),
-            *components.remote_lists.problems(),
-            *unenforced,
-        ],
+        problems=problems,
         memory=components.memory.read,
         on_gpu=components.is_on_gpu,
         disks=components.disks,
@@ -92,7 +97,32 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     stats = StatsCalls(models, view, components.stats, components.barrier, calls)
     log_readers = LogReaders(components.retained_log, calls)
     usage = UsageCalls(components.usage_writer, calls, components.errors)
-    return [usage.handlers(), health.handlers(), metrics_calls.handlers(), stats.handlers(), log_readers.handlers()]
+    overview = OverviewCalls(
+        loop=loop,
+        bus=bus,
+        calls=calls,
+        max_loaded_models=settings.max_loaded_models,
+        models=models,
+        view=view,
+        processes=processes,
+        record=components.record,
+        figures=metrics.recent,
+        tokens=components.running_tokens,
+        ended=components.accounting.ended,
+        downloads=components.download_registry,
+        problems=problems,
+        memory=components.memory.read,
+        on_gpu=components.is_on_gpu,
+        disks=components.disks,
+    )
+    return [
+        overview.handlers(),
+        usage.handlers(),
+        health.handlers(),
+        metrics_calls.handlers(),
+        stats.handlers(),
+        log_readers.handlers(),
+    ]
 
 
 def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> list[dict[type, Handler]]:

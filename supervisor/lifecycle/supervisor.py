@@ -230,6 +230,7 @@ class Supervisor:
             barrier=components.barrier,
             errors=components.errors,
             kill_process=components.kill_process,
+            running_tokens=components.running_tokens,
         )
         self._peer_messages = PeerMessages(
             loop=components.loop,

@@ -16,6 +16,7 @@ from protocol.failures import Code
 from protocol.messages.events import Outcome
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, RequestSeries
 from supervisor.metrics.accumulators import Counter, Histogram, LabelValues, RecentValues
+from supervisor.metrics.recent_figures import RecentFigures
 
 DOCUMENTED_DURATION_BUCKETS: Final = (0.1, 0.5, 1.0, 5.0)
 QUEUE_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -76,6 +77,7 @@ class ServerMetrics:
         self.refusals = Counter("code")
         self.key_requests = Counter("key")
         self.key_tokens = Counter("key", "direction")
+        self.recent = RecentFigures()
 
     def state(self) -> dict[str, Any]:
         """Return everything, for the next supervisor."""
@@ -126,6 +128,7 @@ class ServerMetrics:
     def attempt_granted(self, model: str, waited: float) -> None:
         """Note that a request got its slot after ``waited`` seconds."""
         self.queue_wait.observe((self._models.bounded(model),), waited)
+        self.recent.granted(waited)
 
     def attempt_retried(self, code: str) -> None:
         """Note that a gateway tries a request again. ``code``: the failure of the attempt before."""
@@ -147,6 +150,7 @@ class ServerMetrics:
         self.generated_tokens.add(labels, outcome.output_tokens)
         self._timed_tokens.add(labels, outcome.output_tokens)
         self._decode_seconds.add(labels, outcome.decode_s if outcome.output_tokens > 1 else outcome.total_s)
+        self.recent.answered(labels[0], outcome)
         if outcome.first_token_s:  # otherwise it is unknown: the answer came whole
             self.first_token.observe(labels, outcome.first_token_s)
         if outcome.output_tokens > 1:
@@ -206,6 +210,8 @@ class ServerMetrics:
         return self._models.shown(models)
 
     def _drop(self, label: str, value: str) -> None:
+        if label == "model":
+            self.recent.forget(value)
         for each in vars(self).values():
             if isinstance(each, Counter | Histogram):
                 each.drop(label, value)

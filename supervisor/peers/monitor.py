@@ -16,6 +16,7 @@ from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
+from supervisor.overview.running_tokens import RunningTokens
 from supervisor.processes.gateway_process import ROLE as GATEWAY_MASTER
 
 log = logs.get_logger()
@@ -32,8 +33,13 @@ class PeerMonitor:
         barrier: WorkerBarrier,
         errors: InternalErrors,
         kill_process: Callable[[str], None],
+        running_tokens: RunningTokens,
     ) -> None:
-        """``kill_process`` kills the process of a peer. Nothing is sent before :meth:`start`."""
+        """``kill_process`` kills the process of a peer. ``running_tokens`` gets what workers say of their tokens.
+
+        Nothing is sent before :meth:`start`.
+        """
+        self._running_tokens = running_tokens
         self._loop, self._bus, self._peers = loop, bus, peers
         self._barrier, self._errors, self._kill_process = barrier, errors, kill_process
         self._pings = itertools.count()
@@ -49,6 +55,7 @@ class PeerMonitor:
     def pong(self, peer: str, message: Pong, _payload: bytes) -> None:
         """Count the peer's programming errors. That the peer is alive was already noted, as for every message."""
         self._errors.count += message.errors
+        self._running_tokens.report(peer, message.tokens, message.running, self._loop.now())
         self._barrier.pong(peer, message.number)
 
     def _ping(self) -> None:

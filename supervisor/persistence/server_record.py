@@ -33,17 +33,19 @@ _READ_BYTES: Final = 4 * 1024 * 1024
 log = logs.get_logger()
 
 
-class _Death(msgspec.Struct):
-    """``at``: by the monotonic clock of the keeper's machine, which all its supervisors share."""
+class Death(msgspec.Struct):
+    """How an engine died, or its worker. ``at``: by the monotonic clock of the keeper's machine, which all its supervisors share."""
 
     at: float
     code: str
     reason: str
 
 
-class _Deaths(msgspec.Struct):
+class Deaths(msgspec.Struct):
+    """The deaths of a model's engines; ``last``: the latest, the newest first."""
+
     count: int = 0
-    last: list[_Death] = []
+    last: list[Death] = []
 
 
 class PausedDownload(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,7 +65,7 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     """Registered name → why it could not be loaded at the start, until it is loaded."""
     paused_downloads: dict[str, PausedDownload] = {}
     """Registered name, or that of a model that is not registered yet → its download."""
-    deaths: dict[str, _Deaths] = {}
+    deaths: dict[str, Deaths] = {}
     """Registered name → how its engines died; the model whose engine died last is the last one."""
 
 
@@ -140,6 +142,11 @@ class ServerRecord:
             self._write()
 
     @property
+    def deaths_by_model(self) -> Mapping[str, Deaths]:
+        """The same by registered name, as it is kept."""
+        return self._kept.deaths
+
+    @property
     def deaths(self) -> list[EngineDeaths]:
         """How engines died, by model, the one whose engine died last first."""
         now = self._clock()
@@ -153,9 +160,9 @@ class ServerRecord:
     def engine_died(self, model: str, failure: Failure) -> None:
         """Note how an engine of a model died, or its worker."""
         deaths = self._kept.deaths
-        before = deaths.pop(model, None) or _Deaths()
-        death = _Death(self._clock(), failure.code.value, printable(failure.message, _REASON_LENGTH))
-        deaths[model] = _Deaths(before.count + 1, [death, *before.last][:MAX_DEATHS])
+        before = deaths.pop(model, None) or Deaths()
+        death = Death(self._clock(), failure.code.value, printable(failure.message, _REASON_LENGTH))
+        deaths[model] = Deaths(before.count + 1, [death, *before.last][:MAX_DEATHS])
         while len(deaths) > MAX_MODELS:
             del deaths[next(iter(deaths))]
         self._write()

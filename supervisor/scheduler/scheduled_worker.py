@@ -57,7 +57,7 @@ class ScheduledWorker:
 
     __slots__ = (
         *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "plan", "progress"),
-        *("remembered", "spawned_at", "state"),
+        *("ready_at", "remembered", "spawned_at", "state"),
     )
 
     def __init__(self, worker_id: str, spawned_at: float) -> None:
@@ -73,6 +73,8 @@ class ScheduledWorker:
         self.facts: EngineReady | None = None
         self.estimate = MemoryEstimate()
         """What its model needs, according to its last check."""
+        self.ready_at: float | None = None
+        """When its engine became ready; None if no supervisor has told this one."""
         self.need: Mapping[str, int] = {}
         """Bytes by place that its engine was started with."""
         self.context = 0

@@ -17,11 +17,14 @@ from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.loads.progress import loads_in_progress
 from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.queue.work_items import key_of
+from supervisor.scheduler.requests_in_flight import requests_in_flight, waiting_shares
 from supervisor.scheduler.scheduled_model import NEVER
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.view_values import (
     EngineView,
     ModelView,
+    RequestView,
+    WaitingShare,
     WorkerView,
     model_view,
     worker_view,
@@ -143,6 +146,10 @@ class SchedulerView:
             shares[key] = structs.replace(first, requests=first.requests + 1)
         return list(shares.values())
 
+    def waiting_shares(self, name: str, most: int) -> list[WaitingShare]:
+        """Return what waits for a model, by API key; only the next ``most`` requests are looked at."""
+        return waiting_shares(self._state, name, most)
+
     def progress(self, name: str) -> list[AttemptProgress]:
         """Return how far the engine of a model is with its attempts, for those that it reports."""
         grants = self._state.models[name].grants.values()
@@ -183,6 +190,15 @@ class SchedulerView:
             for key in (*model.grants, *(waiting.key for waiting in model.queue))
             if key.gateway == gateway
         }
+
+    def requests_in_flight(self, most: int) -> list[RequestView]:
+        """Return the requests that run, then those that are granted next; ``most`` altogether."""
+        return requests_in_flight(self._state, most)
+
+    def attempt_of(self, gateway: str, number: int) -> RequestKey | None:
+        """Return the attempt of a gateway's request that runs or waits; None if there is none."""
+        attempts = self.attempts_of_gateway(gateway)
+        return next((key for key in attempts if key.number == number), None)
 
     def knows_attempt(self, key: RequestKey) -> bool:
         """Return whether an attempt waits, runs, or had ended before this supervisor took over."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
 from protocol.messages.events import Outcome
 from protocol.messages.peers import EngineReady
@@ -14,7 +16,7 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.queue.work_items import SlotGrant
+from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 
@@ -53,6 +55,10 @@ class ModelView(NamedTuple):
     """Slots in use."""
     memory: int = 0
     """Measured resident bytes of its last load; 0 if unknown."""
+    need: Mapping[str, int] = {}
+    """Bytes by place that it counts with; empty if it has no worker."""
+    ready_at: float | None = None
+    """Since when its engine answers; None if it does not, or if that was before a take-over."""
     last_use: float | None = None
     """When a request of it ended last; None if it was never used."""
     pinned: bool = False
@@ -100,6 +106,33 @@ class AttemptView(NamedTuple):
     """See :class:`~protocol.messages.work.SubmitRequest`."""
 
 
+class RequestView(NamedTuple):
+    """A request that runs or waits. Times in seconds of the loop's clock."""
+
+    key: RequestKey
+    model: str
+    facts: ShownRequest | None
+    """None after a take-over, if its gateway is gone."""
+    api_key: str
+    since: float
+    """When it arrived."""
+    granted_at: float | None = None
+    """None: it waits."""
+    position: int = 0
+    """In the queue, from 1."""
+    wait_s: float = 0.0
+    """Seconds until its grant, estimated."""
+
+
+class WaitingShare(NamedTuple):
+    """The requests of one API key that wait for a model."""
+
+    api_key: str
+    requests: int
+    wait_s: float
+    """Until its next one is granted; 0: it is not among the next ones that were looked at."""
+
+
 def attempt_view(model: ScheduledModel, grant: SlotGrant) -> AttemptView:
     """Return what others may know of a granted attempt."""
     return AttemptView(model.name, grant.caller, grant.earlier)
@@ -126,6 +159,8 @@ def model_view(model: ScheduledModel) -> ModelView:
         slots=model.slots,
         busy=model.busy,
         memory=model.memory,
+        need=worker.need if worker is not None else {},
+        ready_at=worker.ready_at if worker is not None and worker.serves else None,
         last_use=None if model.last_use == NEVER else model.last_use,
         pinned=model.pinned,
         ttl=idle_ttl.ttl_of(model),

@@ -58,7 +58,7 @@ def engine_ready(state: SchedulerState, worker_id: str, facts: EngineReady, now:
         return
     model_changes.become_ready(state, model, worker, facts)
     state.memory.changed()
-    model.last_use = now
+    model.last_use = worker.ready_at = now
     state.count("loads")
     state.metrics.model_loaded(model.name, facts.seconds)
     state.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker_id, **_log_fields(facts)}))

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from msgspec import structs
+
 from protocol.ids import RequestKey
 from protocol.messages.metrics import RequestsObserved
 from protocol.messages.usage import UsageRow
@@ -21,6 +23,7 @@ from protocol.times import day_of
 from supervisor.limits.rate_limiter import KeyLevels, RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
 from supervisor.metrics.server_metrics import ServerMetrics, known_code
+from supervisor.overview.ended_requests import EndedRequests
 from supervisor.runtime.server_counters import ServerCounters
 from supervisor.usage.end_serials import EndSerials
 from supervisor.usage.journal import (
@@ -67,6 +70,7 @@ class Accounting:
         self._latest: deque[EndCounted] = deque(maxlen=MAX_LATEST)
         """The ends that were counted last."""
         self._journal: CountsJournal | None = None
+        self.ended = EndedRequests()
         self.knows_stored = False
         """Whether the budgets count what earlier servers have written."""
         self._counters = counters
@@ -156,6 +160,8 @@ class Accounting:
 
     def _count_requests(self, record: RequestsCounted) -> None:
         self._metrics.requests_observed(record.observed.series)
+        named = ((each, self._registered(each.model) if each.model else "") for each in record.observed.ended)
+        self.ended.add(structs.replace(each, model=name) if name else each for each, name in named)
         for each in record.observed.failures:
             model, requests = self._registered(each.model) if each.model else "", each.requests - each.answered
             failures = {known_code(each.code): each.requests}
@@ -216,6 +222,7 @@ class Accounting:
             metrics=self._metrics.state(),
             totals=self._counters.totals(),
             knows_stored=self.knows_stored,
+            ended=self.ended.state(),
         )
         self._journal.write_checkpoint(checkpoint)
 
@@ -243,6 +250,7 @@ class Accounting:
                 self._serials.restore(record.serials)
                 self._budgets.restore(record.spent)
                 self._metrics.restore(record.metrics)
+                self.ended.restore(record.ended)
                 self._counters.former, self.knows_stored = record.totals, record.knows_stored
                 for levels in record.levels:
                     self._limits.restore(levels)

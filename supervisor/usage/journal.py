@@ -12,6 +12,7 @@ from protocol.messages.work import AnswerLost, AttemptEnded
 from protocol.runtime import logs
 from supervisor.limits.rate_limiter import KeyLevels
 from supervisor.limits.token_budgets import SpentTokens
+from supervisor.overview.ended_requests import EndedState
 from supervisor.persistence.memfd_journal import MemfdJournal
 from supervisor.usage.usage_counts import UnwrittenState
 
@@ -73,6 +74,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Further counters of the supervisor."""
     knows_stored: bool = False
     """Whether ``spent`` includes what earlier servers have written."""
+    ended: EndedState = EndedState()
 
 
 Record = EndCounted | EndTakenBack | LossCounted | RequestsCounted | BatchBegun | BatchWritten | KeyLevels | Checkpoint

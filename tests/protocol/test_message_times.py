@@ -18,6 +18,10 @@ from protocol.messages.work import AttemptEnded
 from protocol.times import Age, Seconds, UnixSecond, UnixTime
 
 DATES = {
+    *(("EndedRequest", "ended_at"), ("ModelDeath", "at"), ("ModelFailure", "retry_at"), ("ModelLoad", "asked_at")),
+    *(("ModelOverview", name) for name in ("expires_at", "last_use", "loaded_at")),
+    *(("OverviewReport", "time"), ("ServerOverview", "started_at"), ("Sample", "at")),
+    *(("RequestOverview", name) for name in ("arrived_at", "granted_at", "first_token_at")),
     ("ApiKey", "created"),
     ("ApiKey", "expires"),  # the operator sets it
     ("ModelDetails", "expires_at"),
@@ -28,6 +32,8 @@ DATES = {
 }
 """Dates that clients see, or that the operator set: struct and field."""
 NOT_TIMES = {
+    *((struct, "tokens_per_second") for struct in ("EndedRequest", "ModelOverview", "Sample")),
+    ("PlaceMemory", "used_percent"),
     ("Capacity", "used_percent"),
     ("DeviceReading", "used_percent"),
     ("EngineLimits", "cpus"),

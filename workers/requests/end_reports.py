@@ -25,6 +25,8 @@ class EndReports:
         self.latest: Final[deque[AttemptEnded]] = deque(maxlen=MAX_ENDED)
         """The latest ends, except those that a gateway learns from the supervisor (``returned``)."""
         self._serials = itertools.count(1)
+        self.tokens = 0
+        """Output tokens of all attempts that have ended."""
 
     def make(
         self, attempt: Attempt, code: str = "", outcome: Outcome | None = None, tokens: int = 0, prompt_tokens: int = 0
@@ -32,6 +34,7 @@ class EndReports:
         """Return the report of an attempt that ends now. A read costs nothing, so it has no outcome and no serial number."""
         costs = bool(attempt.request.weight) and code != Code.RETURNED
         serial = next(self._serials) if costs else 0
+        self.tokens += outcome.output_tokens if outcome is not None else attempt.tokens
         return AttemptEnded(
             *attempt.key,
             code=code,

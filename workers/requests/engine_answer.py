@@ -76,7 +76,7 @@ class EngineAnswer:
         self._body_size = 0
         self.began_at = 0.0
         """When the request was sent, first of all to any server; 0: it was not."""
-        self._timing = TokenTiming(0.0)
+        self.timing = TokenTiming(0.0)
         self._summaries: list[ChoiceSummary] = []
         self._whole = b""
         """A whole answer without token counts."""
@@ -85,7 +85,7 @@ class EngineAnswer:
         """Expect the answer to ``request``, which was sent at ``began_at``; None: it is sent now."""
         self.request = request
         self.began_at = self._clock() if began_at is None else began_at
-        self._timing = TokenTiming(self.began_at)
+        self.timing = TokenTiming(self.began_at)
         if request.streamed and self._bytes is None:
             whole = not self._run.stream
             progress = request.progress and not whole
@@ -181,7 +181,7 @@ class EngineAnswer:
     def count(self, tokens: int) -> bool:
         """Count tokens that have just arrived; return whether they are the first."""
         self.tokens += tokens
-        return self._timing.add(tokens, self._clock())
+        return self.timing.add(tokens, self._clock())
 
     def finish(self, until_close: bool) -> bytes:
         """Judge whether the response, which has ended, is complete; return what is still to be sent to the client.
@@ -282,7 +282,7 @@ class EngineAnswer:
         # A patient connection was not read for each token, so only the engine knows when its tokens came.
         watched = not (self.request.patient and totals.span)
         marks = self._assembler.marks if isinstance(self._assembler, ResponseAssembler) else []
-        times = self._timing.finish(output, now, totals.span, watched, marks)
+        times = self.timing.finish(output, now, totals.span, watched, marks)
         return Outcome(
             model=model,
             prompt_tokens=prompt,

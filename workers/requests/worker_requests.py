@@ -17,7 +17,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, held_attempt
 from protocol.messages.peers import SamplingDefaults, SetRequestRules
-from protocol.messages.work import AttemptEnded, Run
+from protocol.messages.work import AttemptEnded, Run, RunningAnswer
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
 from protocol.runtime import logs
@@ -72,6 +72,16 @@ class WorkerRequests:
     def last_use(self) -> float:
         """When the engine became ready, or an attempt last began or ended; 0: never."""
         return self._lifecycle.last_use
+
+    def tokens_so_far(self) -> tuple[int, list[RunningAnswer]]:
+        """Return how many output tokens there were since the start, and the running attempts that have produced any."""
+        now = self._loop.now()
+        running = [
+            RunningAnswer(*each.key, tokens=each.tokens, age=now - (each.answer.timing.first_at or now))
+            for each in self._attempts.values()
+            if each.tokens
+        ]
+        return self._lifecycle.reports.tokens + sum(each.tokens for each in running), running
 
     def busy(self) -> bool:
         """Return whether the engine has work, and need not wait for its client."""

@@ -71,6 +71,11 @@ class TokenTiming:
         self._latest = now
         return is_first
 
+    @property
+    def first_at(self) -> float:
+        """When the first token came; 0: none has."""
+        return self._first
+
     def finish(
         self, output: int, now: float, engine: EngineSpan | None, watched: bool, marks: Sequence[EngineMark] = ()
     ) -> TokenTimes:

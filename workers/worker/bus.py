@@ -19,7 +19,7 @@ import msgspec
 import zmq
 
 from protocol.messages.peers import Ping, Pong
-from protocol.messages.work import AttemptEnded, AttemptsEnded
+from protocol.messages.work import AttemptEnded, AttemptsEnded, RunningAnswer
 from protocol.runtime import logs
 from protocol.runtime.log_output import DropCounter
 from protocol.runtime.loop import Loop, Timer
@@ -59,6 +59,8 @@ class WorkerBus:
         self.on_subscription: OnSubscription = lambda _joined, _topic: None
         self.log: Final = DropCounter(self._log)
         """Sends log records, and counts those that were dropped."""
+        self.tokens_so_far: Callable[[], tuple[int, list[RunningAnswer]]] = lambda: (0, [])
+        """What the answer to a `Ping` says of a worker's tokens."""
         self.pings = 0
         """How many `Ping`s have come so far."""
         self._control: zmq.Socket[bytes] | None = None
@@ -160,7 +162,7 @@ class WorkerBus:
             if isinstance(message, Ping):
                 self.pings += 1
                 errors = self._loop.errors
-                self.send(Pong(message.number, errors - self._errors_reported))
+                self.send(Pong(message.number, errors - self._errors_reported, *self.tokens_so_far()))
                 self._errors_reported = errors
             else:
                 self.on_message(message, payload)

@@ -87,6 +87,7 @@ class WorkerController:
             self._keeper_died,
         )
         bus.on_message = self._handle
+        bus.tokens_so_far = self._requests.tokens_so_far
 
     @property
     def server_lives(self) -> bool:

@@ -206,9 +206,11 @@ class ClientConnection:
         key = context.api_key
         admitted = key is not None or not context.keys_needed
         ended = not context.in_background
-        if (code or not complete) and admitted and ended and environ.get("REQUEST_METHOD") == "POST":
-            name = key.name if key is not None else ""
-            counts.failed(route, name, context.model, code or Code.CANCELLED.value, answered=context.answered)
+        if admitted and ended and environ.get("REQUEST_METHOD") == "POST":
+            counts.ended(context, route, response.status_code, seconds, complete=complete)
+            if code or not complete:
+                name = key.name if key is not None else ""
+                counts.failed(route, name, context.model, code or Code.CANCELLED.value, answered=context.answered)
         access_log.write(context, environ, response, seconds, complete=complete)
 
     def _refuse(self, problem: InvalidRequestError) -> None:

@@ -90,8 +90,8 @@ class FairShare:
         prompt = min(waiting.request.size / BYTES_PER_TOKEN, _MAX_PROMPT_TOKENS)
         return max(1.0, prompt + self._mean_output)
 
-    def order(self, queues: Mapping[str, Sequence[QueuedRequest]]) -> list[QueuedRequest]:
-        """Return the requests in the order in which they will be granted, if no other one comes.
+    def order(self, queues: Mapping[str, Sequence[QueuedRequest]], most: int | None = None) -> list[QueuedRequest]:
+        """Return the requests in the order in which they will be granted, if no other one comes; the first ``most``.
 
         ``queues``: API key → its requests in the order of arrival, longest-waiting key first.
         """
@@ -107,7 +107,7 @@ class FairShare:
         rounds_before = dict.fromkeys(rotation, 0)
         served = dict.fromkeys(rotation, 0)
         ordered: list[QueuedRequest] = []
-        while len(turns) > 1:
+        while len(turns) > 1 and (most is None or len(ordered) < most):
             rounds, turn, key = turns[0]
             own, number = queues[key], served[key]
             ordered.append(own[number])
@@ -120,7 +120,10 @@ class FairShare:
             deficits[key] = deficits.get(key, 0.0) + gained - self.expected_tokens(own[number - 1])
             missing = self.expected_tokens(own[number]) - deficits[key]
             heapq.heapreplace(turns, (rounds + max(0, math.ceil(missing / QUANTUM)), turn, key))
-        return [*ordered, *(waiting for _, _, key in turns for waiting in queues[key][served[key] :])]
+        if len(turns) == 1:  # what is left is all of one key
+            _, _, key = turns[0]
+            ordered += queues[key][served[key] : None if most is None else served[key] + most - len(ordered)]
+        return ordered
 
     def _choose(self, heads: Mapping[str, QueuedRequest]) -> _NextRequest | None:
         if len(heads) < 2:

@@ -73,6 +73,8 @@ def grant(
         earlier=request.earlier,
         origin=origin_of(request),
         more=request.more,
+        facts=request,
+        since=waiting.since,
     )
     model.last_use = now
     if state.limits.verbose:

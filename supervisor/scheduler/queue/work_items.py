@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
@@ -10,6 +11,26 @@ from protocol.messages.events import Outcome
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler.crash_record import RequestOrigin
+
+
+class ShownRequest(Protocol):
+    """What operators are shown of a request."""
+
+    @property
+    def label(self) -> str:
+        """The request id."""
+
+    @property
+    def endpoint(self) -> str:
+        """What an engine was asked for."""
+
+    @property
+    def dialect(self) -> str:
+        """The API family of its route."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether its answer is streamed."""
 
 
 class QueuedRequest:
@@ -73,10 +94,12 @@ class SlotGrant:
         "caller",
         "charged",
         "earlier",
+        "facts",
         "more",
         "order",
         "origin",
         "progress",
+        "since",
         "usual_weight",
         "weight",
     )
@@ -92,13 +115,17 @@ class SlotGrant:
         earlier: Outcome | None = None,
         origin: RequestOrigin = RequestOrigin(),  # noqa: B008 - a frozen value
         more: bool = False,
+        facts: ShownRequest | None = None,
+        since: float = 0.0,
     ) -> None:
         """``weight`` slots since ``began``, for a request of this order of arrival, which came with or without a key.
 
         ``usual_weight``: the slots that it needs, fewer than it has if it is to run alone for a while.
         ``charged``: tokens that it was expected to use, if requests of other keys waited.  ``earlier``, ``more``: see
-        :class:`~protocol.messages.work.SubmitRequest`.
+        :class:`~protocol.messages.work.SubmitRequest`.  ``facts``: of the request, which arrived at ``since``; None if
+        only its worker knows it.
         """
+        self.facts, self.since = facts, since
         self.earlier = earlier
         self.more = more
         self.origin = origin

@@ -65,7 +65,7 @@ def join_snapshots(
     }
     ended = {each.key: worker for worker, snapshot in workers.items() for each in snapshot.ended}
     return World(
-        [_running_worker(worker, snapshot, arrivals[worker], waiting) for worker, snapshot in workers.items()],
+        [_running_worker(worker, snapshot, arrivals, waiting) for worker, snapshot in workers.items()],
         starting,
         unwanted=[AttemptAt(key, worker) for key, worker in running.items() if key not in waiting],
         returned=[
@@ -94,16 +94,20 @@ def to_be_submitted(gateways: Mapping[str, GatewaySnapshot]) -> set[RequestKey]:
 
 
 def _running_worker(
-    worker: str, snapshot: WorkerSnapshot, arrived: float, waiting: Mapping[RequestKey, RequestSnapshot]
+    worker: str,
+    snapshot: WorkerSnapshot,
+    arrivals: Mapping[str, float],
+    waiting: Mapping[RequestKey, RequestSnapshot],
 ) -> RunningWorker:
-    attempts = []
+    attempts, arrived = [], arrivals[worker]
     for each in snapshot.attempts:
         key = RequestKey(each.gateway, each.number, each.attempt)
         request = waiting.get(key)
-        caller = request.caller if request is not None else None
-        more = request is not None and request.more
-        began = arrived - each.age
-        attempts.append(RunningAttempt(key, each.weight, began, caller, abandoned=each.abandoned, more=more))
+        attempt = RunningAttempt(key, each.weight, arrived - each.age, abandoned=each.abandoned)
+        if request is not None:
+            since = arrivals[key.gateway] - request.age
+            attempt = attempt._replace(caller=request.caller, more=request.more, facts=request, since=since)
+        attempts.append(attempt)
     return RunningWorker(
         worker=worker,
         state=snapshot.state,

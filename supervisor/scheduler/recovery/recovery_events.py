@@ -22,7 +22,7 @@ from protocol.worker_states import KNOWN_TO_WORKER, WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, worker_deaths, worker_events
 from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.queue.work_items import SlotGrant
+from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
@@ -34,7 +34,10 @@ _KEPT_BY_A_WORKER: Final = frozenset({WorkerState.SPAWNED, WorkerState.SPARE, Wo
 
 
 class RunningAttempt(NamedTuple):
-    """An attempt that a worker's engine works on. ``caller``: also None if its gateway is gone. ``more``: as in ``SubmitRequest``."""
+    """An attempt that a worker's engine works on.
+
+    ``caller``, ``facts``: also None if its gateway is gone. ``more``: as in ``SubmitRequest``. ``since``: when it arrived.
+    """
 
     key: RequestKey
     weight: int
@@ -42,6 +45,8 @@ class RunningAttempt(NamedTuple):
     caller: Caller | None = None
     abandoned: bool = False
     more: bool = False
+    facts: ShownRequest | None = None
+    since: float = 0.0
 
 
 class RunningWorker(NamedTuple):
@@ -165,7 +170,14 @@ def _restore_grants(state: SchedulerState, world: World) -> None:
         model = _model_of(state, worker_id)
         if model is not None:
             model.grants[attempt.key] = SlotGrant(
-                attempt.weight, attempt.weight, attempt.began, next(state.order), attempt.caller, more=attempt.more
+                weight=attempt.weight,
+                usual_weight=attempt.weight,
+                began=attempt.began,
+                order=next(state.order),
+                caller=attempt.caller,
+                more=attempt.more,
+                facts=attempt.facts,
+                since=attempt.since or attempt.began,
             )
             if attempt.abandoned:
                 model.abandoned.add(attempt.key)

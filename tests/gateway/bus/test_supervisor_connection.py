@@ -36,7 +36,12 @@ def test_a_new_supervisor_learns_all_attempts_and_gets_those_without_a_worker_in
     gateway.end_supervisor()
     workers = {granted: "w1", answered: "w2"}
     expected = [
-        RequestSnapshot(each.number, 1, now - each.since, workers.get(each, ""), LIMITED)
+        RequestSnapshot(
+            *(each.number, 1, now - each.since, workers.get(each, ""), LIMITED),
+            label=each.label,
+            endpoint="chat/completions",
+            dialect="other",
+        )
         for each in (first, granted, answered, second)
     ]
     assert gateway.bus.snapshots[-1].requests == expected

@@ -8,6 +8,7 @@ from protocol.messages.peers import Peer, Ping, Pong
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.internal_errors import InternalErrors
+from supervisor.overview.running_tokens import RunningTokens
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.processes import gateway_process
 
@@ -45,7 +46,15 @@ def monitor_of(
     loop: FakeLoop, bus: FakeSupervisorBus, peers: PeerRegistry, errors: InternalErrors, killed: list[str]
 ) -> PeerMonitor:
     barrier = WorkerBarrier(loop, bus)  # type: ignore[arg-type]
-    return PeerMonitor(loop, bus, peers, barrier, errors, killed.append)  # type: ignore[arg-type]
+    return PeerMonitor(
+        loop=loop,  # type: ignore[arg-type]
+        bus=bus,  # type: ignore[arg-type]
+        peers=peers,
+        barrier=barrier,
+        errors=errors,
+        kill_process=killed.append,
+        running_tokens=RunningTokens(lambda _: None),
+    )
 
 
 class Watched:
