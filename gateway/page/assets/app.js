@@ -10,6 +10,8 @@ import { Store } from "./store.js";
 const VIEWS = [
   { path: "/", title: "Overview", load: () => import("./overview/view.js") },
   { path: "/try", title: "Try a model", load: () => import("./trial/view.js") },
+  { path: "/usage", title: "Usage", load: () => import("./usage/view.js") },
+  { path: "/logs", title: "Logs", load: () => import("./log/view.js") },
 ];
 const TICK_MS = 1000;
 

@@ -42,6 +42,6 @@ export function openDialog({ title, body, submit = "OK", cancel = "Cancel", dang
 }
 
 // Asks before something that cannot be undone; resolves to whether to do it.
-export async function confirmDialog({ title, text, action }) {
-  return (await openDialog({ title, body: [element("p", {}, text)], submit: action, danger: true })) === true;
+export async function confirmDialog({ title, text, action, cancel = "Cancel" }) {
+  return (await openDialog({ title, body: [element("p", {}, text)], submit: action, cancel, danger: true })) === true;
 }

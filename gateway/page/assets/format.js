@@ -37,9 +37,11 @@ function joined(large, unit, small, part) {
   return small ? `${large} ${unit} ${small} ${part}` : `${large} ${unit}`;
 }
 
-// A length of time in whole seconds, for ages that are shown again each second: 0.4 → "0 s", 1.9 → "1 s"
+// A length of time that is shown again each second: it changes seldom. 0.4 → "0 s", 119 → "1 min 59 s", 190 → "3 min"
 export function age(seconds) {
-  return known(seconds) ? duration(Math.floor(Math.max(0, seconds))) : NONE;
+  if (!known(seconds)) return NONE;
+  const whole = Math.floor(Math.max(0, seconds));
+  return duration(whole < 120 ? whole : whole - (whole % 60));
 }
 
 // 1234567 → "1,234,567"

@@ -23,8 +23,8 @@ test('lengths of time', () => {
   ]);
 });
 
-test('ages in whole seconds', () => {
-  check(format.age, [[0.4, '0 s'], [1.9, '1 s'], [-1, '0 s'], [undefined, '–']]);
+test('ages change seldom', () => {
+  check(format.age, [[0.4, '0 s'], [1.9, '1 s'], [119.9, '1 min 59 s'], [239, '3 min'], [3660, '1 h 1 min'], [-1, '0 s'], [undefined, '–']]);
 });
 
 test('shares of a whole', () => {

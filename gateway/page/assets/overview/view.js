@@ -1,29 +1,36 @@
-// The overview: what each model does.
-import { element, keyedList, setText } from "../dom.js";
-import { bytes, count } from "../format.js";
+// The overview: what needs attention, what each model does, the last hour, the requests, and the log.
+import { element, setText } from "../dom.js";
+import { logPanel } from "../log/panel.js";
+import { cards } from "./cards.js";
+import { plots } from "./plots.js";
+import { requests } from "./requests.js";
+import { summary } from "./summary.js";
 
-export function view() {
-  const empty = element("p", { class: "empty", hidden: true }, "No model is loaded, and none has failed.");
-  const list = element("ul", { class: "cards" });
-  const sync = keyedList(list, card);
+export function view(context) {
+  const { store } = context;
+  const waiting = element("p", { class: "empty", role: "status" }, "Waiting for the server …");
+  const readOnly = element("p", { class: "soft", hidden: true });
+  const models = cards(context);
+  const attention = summary({ show: models.show });
+  const lastHour = plots(context);
+  const log = logPanel(context, { folded: true });
+  const inFlight = requests(context, (id) => log.filter({ request_id: id }));
+  const parts = element("div", { class: "stack", hidden: true }, attention.element, models.element, lastHour.element, inFlight.element, log.element);
   return {
-    element: element("div", {}, element("h1", {}, "Models"), empty, list),
+    element: element("div", {}, element("h1", { class: "visually-hidden" }, "Overview"), waiting, readOnly, parts),
     update(overview) {
-      const models = Object.entries(overview?.models || {});
-      empty.hidden = !overview || models.length > 0;
-      sync(models);
+      waiting.hidden = Boolean(overview);
+      parts.hidden = !overview;
+      if (!overview) return;
+      const { access } = overview;
+      readOnly.hidden = Boolean(access?.admin);
+      setText(readOnly, access?.keys_needed ? `Read-only: the key ${access.key} is not an administrator's. It sees its own models and requests.` : "Read-only: without keys, only a browser on the server's machine may change it.");
+      const now = store.now;
+      attention.update(overview, now);
+      models.update(overview, now);
+      inFlight.update(overview, now);
+      lastHour.update(now);
     },
-  };
-}
-
-function card(_model, name) {
-  const state = element("span", { class: "tag" });
-  const facts = element("p", { class: "soft" });
-  return {
-    element: element("li", { class: "panel" }, element("h2", {}, name), state, facts),
-    update(model) {
-      setText(state, model.state);
-      setText(facts, `${count(model.running || 0)} running, ${count(model.waiting || 0)} waiting, ${bytes(model.memory)}`);
-    },
+    close: log.close,
   };
 }

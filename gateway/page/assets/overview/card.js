@@ -1,0 +1,118 @@
+// The card of one model.
+import { element, keyedList, setAttribute, setText } from "../dom.js";
+import { age, bytes, count, duration, moment, plural, rate } from "../format.js";
+import { modelActions } from "./actions.js";
+import { diagnose, unloading } from "./diagnosis.js";
+
+const MOST_SLOTS_DRAWN = 16;
+
+export const cardId = (name) => `model-${name}`;
+
+// A part of a keyed list: its item is [model, now, admin].
+export function card(context, name) {
+  const state = element("span", { class: "tag" });
+  const pinned = element("span", { class: "tag", hidden: true }, "pinned");
+  const causes = element("ul", { class: "plain causes" });
+  const syncCauses = keyedList(causes, () => {
+    const line = element("li");
+    return {
+      element: line,
+      update({ tone, text }) {
+        setAttribute(line, "class", tone);
+        setText(line, text);
+      },
+    };
+  });
+  const slots = element("span", { class: "slots", "aria-hidden": "true" });
+  const facts = factList(slots);
+  const waiting = element("p", { class: "soft waiting" });
+  const details = element("dl", { class: "details" });
+  const more = element("details", {}, element("summary", {}, "Details", element("span", { class: "visually-hidden" }, ` of ${name}`)), details);
+  const actions = modelActions(context, name);
+  const title = element("h3", { id: cardId(name), tabindex: "-1" }, name);
+  const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, state), causes, facts.element, waiting, actions.element, more);
+  let latest = null;
+  more.addEventListener("toggle", () => more.open && showDetails(details, ...latest));
+  return {
+    element: whole,
+    update(item) {
+      latest = item;
+      const [model, now, admin] = item;
+      const { tone, label, causes: found } = diagnose(model, now);
+      setText(state, label);
+      setAttribute(state, "class", `tag ${tone}`);
+      setAttribute(whole, "data-tone", found[0]?.tone || tone || null);
+      pinned.hidden = !model.pinned;
+      syncCauses(found.map((cause) => [cause.kind, cause]));
+      drawSlots(slots, model);
+      facts.update(model, now);
+      showQueue(waiting, model);
+      actions.element.hidden = !admin;
+      if (admin) actions.update(model);
+      if (more.open) showDetails(details, model, now);
+    },
+  };
+}
+
+const FACTS = {
+  slots: ["Slots", ({ slots, running = 0 }) => slots && `${count(running)} of ${count(slots)}`],
+  waiting: ["Waiting", ({ waiting }) => waiting && count(waiting)],
+  speed: ["Tokens/s", ({ tokens_per_second: speed }) => speed && rate(speed)],
+  first: ["First token", ({ first_token_p50: first }) => first && duration(first)],
+  wait: ["Queue wait", ({ queue_wait_p50: wait, first_token_p50: first }) => (wait || first) && duration(wait || 0)],
+  memory: ["Memory", ({ memory }) => memory && bytes(memory)],
+  context: ["Context", ({ context }) => context && count(context)],
+  use: ["Use", (model, now) => unloading(model, now)],
+};
+
+function factList(slots) {
+  const parts = Object.values(FACTS).map(([title, find]) => {
+    const value = element("dd");
+    const term = element("dt", {}, title);
+    return { whole: element("div", {}, term, value), value, find };
+  });
+  parts[0].whole.append(slots);
+  return {
+    element: element("dl", { class: "card-facts" }, parts.map((part) => part.whole)),
+    update(model, now) {
+      for (const { whole, value, find } of parts) {
+        const text = find(model, now);
+        whole.hidden = !text;
+        setText(value, text || "");
+      }
+    },
+  };
+}
+
+function drawSlots(parent, { slots = 0, running = 0 }) {
+  const wanted = slots <= MOST_SLOTS_DRAWN ? slots : 0;
+  while (parent.childElementCount < wanted) parent.append(element("i"));
+  while (parent.childElementCount > wanted) parent.lastChild.remove();
+  [...parent.children].forEach((slot, index) => setAttribute(slot, "class", index < running && "taken"));
+}
+
+function showQueue(parent, { queue = [] }) {
+  parent.hidden = queue.length === 0;
+  const keys = queue.map(({ key, requests, wait_s: wait }) => `${key || "without a key"} ${count(requests)}${wait ? ` (next in ${duration(wait)})` : ""}`);
+  setText(parent, `Waiting: ${keys.join(", ")}`);
+}
+
+function showDetails(parent, model, now) {
+  const places = Object.entries(model.memory_by_place || {}).map(([place, size]) => `${place} ${bytes(size)}`);
+  const died = (model.deaths?.last || []).map((death) => `${moment(death.at, now)} ${death.code}: ${death.reason}`);
+  const rows = [
+    ["Type", [model.type, ...(model.labels || [])].filter(Boolean).join(", ")],
+    ["Recipe", [model.recipe, model.device && `on ${model.device}`].filter(Boolean).join(" ")],
+    ["Memory", places.join(", ")],
+    ["Loaded", model.loaded_at && `${moment(model.loaded_at, now)}, ${age(now - model.loaded_at)} ago${model.load_seconds ? `; it took ${duration(model.load_seconds)}` : ""}`],
+    ["Processes", [model.worker_pid && `worker ${model.worker_pid}`, model.engine_pid && `engine ${model.engine_pid}`].filter(Boolean).join(", ")],
+    ["Deaths", model.deaths && plural(model.deaths.count, "death")],
+    ...died.map((text, index) => [index ? "" : "Last deaths", text]),
+    ["Last output", model.failure?.detail],
+    ["Command", model.command?.join(" ")],
+  ].filter(([, text]) => text);
+  const wanted = JSON.stringify(rows);
+  if (parent.dataset.shown === wanted) return; // a selection in it stays
+  parent.dataset.shown = wanted;
+  parent.replaceChildren(...rows.flatMap(([title, text]) => [element("dt", {}, title), element("dd", { class: ["Command", "Last output"].includes(title) ? "mono" : null }, text)]));
+}
