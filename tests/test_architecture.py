@@ -39,6 +39,7 @@ ONLY_IN = {
     "greenlet": ("gateway/server/acceptor.py",),
     "huggingface_hub": ("workers/jobs/",),
     "subprocess": (
+        "gateway/cli/settings.py",
         "supervisor/processes/child_processes.py",
         "workers/engine/process.py",
         "workers/engine_servers/kokoro_server/espeak.py",

@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import socket
+import sys
 from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from click.shell_completion import CompletionItem
 
 from gateway.cli.exit_codes import USAGE, CommandError
 from protocol.config import resolver, settings_environment
+from protocol.config.api_keys import KEY_VARIABLES
+from protocol.config.config_file import ConfigFile
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
 from protocol.config.resolver import ResolvedSettings
 from protocol.config.settings import Settings, read_origins, read_settings
@@ -100,6 +103,36 @@ def resolved(flags: dict[str, Any] | None = None, config: str = "") -> ResolvedS
         return resolver.load_settings(given_flags(flags or {}), config)
     except LemonbusError as problem:
         raise CommandError(str(problem), USAGE) from problem
+
+
+def resolved_text(file: str, text: str) -> ResolvedSettings:
+    """Return what a configuration file with this text says, whatever the environment; raises ``CommandError`` if it is wrong."""
+    variables = {each.variable for each in setting_fields().values()}.union(*KEY_VARIABLES.values())
+    environment = {name: value for name, value in os.environ.items() if name not in variables}
+    try:
+        return resolver.resolve({}, environment, ConfigFile(file, text), str(Path.cwd()))
+    except LemonbusError as problem:
+        raise CommandError(str(problem), USAGE) from problem
+
+
+def recipe_warnings(found: ResolvedSettings) -> str:
+    """Check what only the recipes know, such as their options; raises ``CommandError``, or returns the lines of warnings.
+
+    Another process does it, because the command line imports nothing of the supervisor.
+    """
+    import subprocess  # noqa: PLC0415 - only `lemonbus config` needs it
+
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor.lifecycle.startup"],
+        env={**os.environ, **supervisor_environment(found)},
+        close_fds=False,  # large settings are passed through one
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise CommandError(done.stderr.removeprefix("lemonbus: ").rstrip("\n"), done.returncode)
+    return done.stderr
 
 
 def settings_of_server(*, reads_configuration: bool = False) -> Settings:

@@ -146,7 +146,7 @@ class _Reader:
         if not isinstance(given, dict):
             self.fail(path, f"expected a section {_HEADERS[kind]}, got {shown_value(given)}")
         self._note(path)
-        fields = _fields(kind)
+        fields = section_fields(kind)
         for key, value in given.items():
             field = fields.get(key)
             if field is None:
@@ -206,7 +206,8 @@ def _name_with_dots(name: str, key: str, value: dict[str, Any], fields: Iterable
 
 
 @cache
-def _fields(kind: str) -> dict[str, SettingField]:
+def section_fields(kind: str) -> dict[str, SettingField]:
+    """Return what a section of this kind may have, by name."""
     return declared_fields(_TYPES[kind])
 
 

@@ -1,4 +1,4 @@
-"""Finds the line of each key and table in a TOML text, because ``tomllib`` gives the values without their lines.
+"""Finds where each key and table of a TOML text is written, because ``tomllib`` gives the values without their places.
 
 The text must be valid TOML; the scanner does not check it again.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Final
+from typing import Final, NamedTuple
 
 KeyPath = tuple[str, ...]
 """A key with its enclosing tables: ``("models", "Qwen", "ttl")``."""
@@ -33,6 +33,35 @@ def key_lines(text: str) -> dict[KeyPath, int]:
     return scanner.lines
 
 
+class Pair(NamedTuple):
+    """Where a key and its value are written: offsets of characters, the last one behind the value."""
+
+    key: int
+    value: int
+    end: int
+
+
+class Table(NamedTuple):
+    """Where a table with a header is written: offsets of its ``[``, and behind the header or the last of its pairs."""
+
+    header: int
+    end: int
+
+
+class Places(NamedTuple):
+    """Where everything is written. The table without a name is the one before all headers."""
+
+    pairs: dict[KeyPath, Pair]
+    tables: dict[KeyPath, Table]
+
+
+def places(text: str) -> Places:
+    """Return the places of all pairs, those of inline tables included, and of all tables with headers. ``text``: valid TOML."""
+    scanner = _Scanner(text)
+    scanner.scan()
+    return Places(scanner.pairs, scanner.tables)
+
+
 class _Scanner:
     """One pass over a text."""
 
@@ -42,12 +71,16 @@ class _Scanner:
         self._line, self._counted = 1, 0
         """The line of the character at ``_counted``."""
         self.lines: dict[KeyPath, int] = {}
+        self.pairs: dict[KeyPath, Pair] = {}
+        self.tables: dict[KeyPath, Table] = {(): Table(0, 0)}
 
     def scan(self) -> None:
         table: KeyPath = ()
+        start = 0
         self._skip(_BLANK)
         while self._position < len(self._text):
             if self._peek() == "[":
+                start = self._position
                 while self._peek() in ("[", " ", "\t"):
                     self._position += 1
                 table = self._key(())
@@ -55,13 +88,17 @@ class _Scanner:
                     self._position += 1
             else:
                 self._pair(table)
+            self.tables[table] = Table(start, self._position)
             self._skip(_BLANK)
 
     def _pair(self, table: KeyPath) -> None:
+        start = self._position
         path = self._key(table)
         self._position += 1  # the "="
         self._skip(_SPACE)
+        value = self._position
         self._value(path)
+        self.pairs[path] = Pair(start, value, value + len(self._text[value : self._position].rstrip(" \t")))
 
     def _key(self, table: KeyPath) -> KeyPath:
         """Read a key with dots, note its line, and return its whole path."""

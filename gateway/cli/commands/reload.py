@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import click
@@ -12,7 +11,7 @@ from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, CommandError
 from gateway.cli.options import given_url, json_option, server_option
-from protocol.messages.reload import SettingChange
+from gateway.cli.setting_changes import print_changes
 
 
 @click.command("reload", short_help="Read the configuration again, without a restart.")
@@ -45,13 +44,6 @@ def command(dry_run: bool, as_json: bool, server: ApiClient) -> None:
     if not answer.changes:
         click.echo("The configuration is in effect." if answer.repeated else "Nothing has changed.")
         return
-    output.table(("SETTING", "OLD", "NEW", "TAKES EFFECT"), [_row(change) for change in answer.changes])
+    print_changes(answer)
     if dry_run:
         click.echo("\nNothing was applied.")
-
-
-def _row(change: SettingChange) -> tuple[str, str, str, str]:
-    effects = ", ".join(change.effects)
-    models = f": {', '.join(map(output.plain, change.models))}" if change.models else ""
-    old, new = (json.dumps(value, ensure_ascii=False) for value in (change.old, change.new))
-    return output.plain(change.setting), old, new, effects + models
