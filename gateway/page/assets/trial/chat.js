@@ -249,7 +249,7 @@ function arrayOf(text) {
 }
 
 function spoken(answer) {
-  const words = [answer.text.slice(0, SPOKEN), answer.calls.length ? `Tool calls: ${answer.calls.map((call) => call.name).join(", ")}.` : ""];
+  const words = [answer.text.trim().slice(0, SPOKEN), answer.calls.length ? `Tool calls: ${answer.calls.map((call) => call.name).join(", ")}.` : ""];
   if (answer.state === "failed") words.push(`The answer failed: ${answer.problem}`);
   else words.push(answer.note || "");
   return words.filter(Boolean).join(" ") || "The answer is empty.";
