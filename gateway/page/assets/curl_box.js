@@ -5,7 +5,7 @@ import { element } from "./dom.js";
 // `request()` returns { method, path, body?, form?, … } as curlLine() takes them, or null while there is nothing to send.
 // Call `update()` whenever that changes: the line is written while the box is open only.
 export function curlBox({ request, access, announce }) {
-  const line = element("pre", { class: "curl", tabindex: 0, "aria-label": "curl line" });
+  const line = element("pre", { class: "curl", tabindex: 0, "aria-label": "curl line", hidden: true });
   const empty = element("p", { class: "empty" }, "Fill in the form first.");
   const copy = element("button", { type: "button", class: "small", onclick: () => copyText(line).then((done) => announce(done ? "Copied." : "Selected: press Ctrl+C to copy it.")) }, "Copy");
   const key = element("p", { class: "soft", hidden: true }, "LEMONBUS_API_KEY must have your key.");
