@@ -161,7 +161,7 @@ def test_stop_ends_the_request(start_server: StartServer, try_model: Try) -> Non
         message(page).fill("Go on")
         message(page).press("Enter")
         answer = page.by_role("article", "Answer")
-        answer.get_by_text(re.compile(r"(Waiting|The model works).*: \d")).wait_for()
+        answer.get_by_text(re.compile(r"(Waiting|The model has worked).* for \d")).wait_for()
         page.by_role("button", "Stop").click()
         answer.get_by_text("Stopped.").wait_for()
         sync_api.expect(message(page)).to_be_focused()

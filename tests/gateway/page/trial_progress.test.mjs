@@ -10,18 +10,18 @@ const overview = (request, model = {}) => ({ requests: { "g:1": { id: "page-1", 
 
 test("a request that waits, works, or waits for a load", () => {
   const table = [
-    [null, "Waiting for the model: 3 s"],
-    [overview({ state: "waiting", position: 1 }), "Waiting in the queue: 3 s"],
-    [overview({ state: "waiting", position: 3, wait_s: 12 }), "Waiting in the queue, 2 requests before it, about 12 s to go: 3 s"],
-    [overview({ state: "waiting", position: 1 }, { state: "loading", load: { done: 1, total: 4 } }), "The model is loading, 25 %: 3 s"],
-    [overview({ state: "running" }), "The model works: 3 s"],
-    [{ ...overview({ state: "running" }), requests: {} }, "Waiting for the model: 3 s"],
+    [null, "Waiting for 3 s"],
+    [overview({ state: "waiting", position: 1 }), "Waiting in the queue for 3 s"],
+    [overview({ state: "waiting", position: 3, wait_s: 12 }), "Waiting in the queue for 3 s: 2 requests before it, about 12 s to go"],
+    [overview({ state: "waiting", position: 1 }, { state: "loading", load: { done: 1, total: 4 } }), "Waiting for 3 s: the model is loading, 25 %"],
+    [overview({ state: "running" }), "The model has worked for 3 s"],
+    [{ ...overview({ state: "running" }), requests: {} }, "Waiting for 3 s"],
   ];
   for (const [now, text] of table) assert.equal(progressText({ ...about, overview: now }), text);
 });
 
 test("without an overview, the position of the response's header", () => {
-  assert.equal(progressText({ ...about, overview: null, position: 2 }), "Waiting in the queue, 1 request before it: 3 s");
+  assert.equal(progressText({ ...about, overview: null, position: 2 }), "Waiting in the queue for 3 s: 1 request before it");
 });
 
 test("the state of a model", () => {
@@ -29,7 +29,7 @@ test("the state of a model", () => {
     [{ loaded: false }, undefined, "Not loaded: the first request loads it."],
     [{ loaded: true }, undefined, "Loaded."],
     [{ loaded: true }, { state: "ready", slots: 4, running: 1, waiting: 2 }, "Loaded, 1 of 4 slots busy, 2 requests waiting."],
-    [{ loaded: false }, { state: "loading", load: { done: 1, total: 2 } }, "The model is loading, 50 %."],
+    [{ loaded: false }, { state: "loading", load: { done: 1, total: 2 } }, "Not ready: the model is loading, 50 %."],
     [{ loaded: false }, { state: "unloaded", failure: { message: "no memory" } }, "Not loaded. The last load failed: no memory"],
     [{ loaded: true }, { state: "unloaded" }, "Not loaded: the first request loads it."],
   ];

@@ -143,6 +143,7 @@ export class Chat {
     this.log.hidden = false;
     this.#stream(exchange, request);
     this.log.scrollTop = this.log.scrollHeight;
+    this.message.scrollIntoView({ block: "nearest" });
     return true;
   }
 
@@ -186,6 +187,7 @@ export class Chat {
     }
     this.#working(null);
     this.curl.update();
+    if (document.activeElement === this.message) this.message.scrollIntoView({ block: "nearest" });
     announce(spoken(exchange.answer));
   }
 

@@ -65,7 +65,7 @@ export class ExchangeView {
         this.#last = element(part.code ? "pre" : "div", { class: part.code ? "code" : "text", "data-language": part.language || null, tabindex: part.code ? 0 : null });
         this.text.append(this.#last);
       }
-      append(this.#last, part.text);
+      append(this.#last, part.code ? part.text.replace(/\n$/, "") : part.text.replace(/^\n+|\s+$/g, ""));
     });
     if (found.length) this.#stable += found.at(-1).start;
   }
