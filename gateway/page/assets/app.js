@@ -9,6 +9,7 @@ import { Store } from "./store.js";
 // A view is a module with `view(context)`, which returns { element, update(overview)?, close()? }.
 const VIEWS = [
   { path: "/", title: "Overview", load: () => import("./overview/view.js") },
+  { path: "/models", title: "Models", load: () => import("./management/view.js") },
   { path: "/try", title: "Try a model", load: () => import("./trial/view.js") },
   { path: "/usage", title: "Usage", load: () => import("./usage/view.js") },
   { path: "/logs", title: "Logs", load: () => import("./log/view.js") },
