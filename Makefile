@@ -25,7 +25,7 @@ LOWEST := build/lowest
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak fuzz check format bench bare lowest newest proxies browser clean tools
+.PHONY: help serve test shuffle properties soak fuzz check format bench bare container lowest newest proxies browser clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make format  ruff format, and the fixes that ruff can make'
 	@echo 'make bench   measure against the engine alone'
 	@echo 'make bare    the commands above on a minimal Debian, and the systemd unit; needs root, otherwise it says so'
+	@echo 'make container  build and run the image of deploy/container; needs root, otherwise it says so'
 	@echo 'make lowest  a part of the tests with the lowest versions of all dependencies'
 	@echo 'make newest  the same part with the newest Python of Debian; needs root, otherwise it says so'
 	@echo 'make proxies fetch nginx and Caddy for the tests that need them; if they are not available, it says so'
@@ -85,6 +86,9 @@ bench: $(VENV)/.test
 
 bare: $(VENV)/.test
 	@$(BIN)/python -m tests.bare --serve --unit --test 'JOBS=$(JOBS)'
+
+container: $(VENV)/.test
+	@$(BIN)/python -m tests.container
 
 lowest:
 	@mkdir -p build

@@ -1,0 +1,116 @@
+"""Podman with a store of its own in a folder, which leaves nothing on the machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from tests.bare import root
+from tests.bare.pipconfig import Reach
+
+PROCESSES = 1024
+_SCRIPT = """\
+#!/bin/sh
+# crun refuses to start where both versions of control groups are mounted: podman does not see the second one.
+export CONTAINERS_CONF={folder}/containers.conf
+exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null
+exec podman --root {folder}/store --runroot {folder}/run --cgroup-manager cgroupfs "$@"' podman "$@"
+"""
+_PACKAGES = {
+    "podman": "podman",
+    "podman-compose": "podman-compose",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "iptables": "iptables",
+}
+"""Programs, and the packages that have them. Podman itself comes without those that make networks."""
+
+
+def missing() -> str:
+    """Return why no container can be run here, ``""`` if one can. Installs podman if it is available."""
+    if problem := root.missing():
+        return problem
+    for program, package in _PACKAGES.items():
+        if not shutil.which(program) and not root.installed(package):
+            return f"{package} is not available (apt-get install {package})"
+    return ""
+
+
+class Podman:
+    """Use it as a context manager: leaving it ends and removes all containers of its folder."""
+
+    def __init__(self, folder: Path, reach: Reach) -> None:
+        """Start nothing yet. ``reach``: how this machine reaches the package index."""
+        self.program = folder / "podman"
+        self.program.write_text(_SCRIPT.format(folder=folder))
+        self.program.chmod(0o755)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        (folder / "containers.conf").write_text(
+            # Podman's defaults may be above what root may set here.
+            f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={PROCESSES}:{PROCESSES}"]\n'
+        )
+        self.index = _mounts(folder / "pip.conf", reach)
+        """Words of ``build`` and ``run`` that tell pip how to reach the package index."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.code("rm", "--all", "--force", "--time", "5")
+        self.code("network", "prune", "--force")
+        self.code("volume", "prune", "--force")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command, and do not wait for it."""
+        return subprocess.Popen(
+            [self.program, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def code(self, *words: str) -> int:
+        """Run a command; return its exit status."""
+        return self._run(words).returncode
+
+    def refused(self, *words: str) -> tuple[int, str]:
+        """Run a command that may fail; return its exit status, and what it wrote on standard error."""
+        done = self._run(words)
+        return done.returncode, done.stderr
+
+    def run(self, *words: str) -> str:
+        """Run a command that must succeed; return what it prints on standard output, without the last newline."""
+        done = self._run(words)
+        assert not done.returncode, f"podman {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def logs(self, name: str) -> list[str]:
+        """Return the lines that a container has written."""
+        done = self._run(("logs", name))
+        return (done.stdout + done.stderr).splitlines()
+
+    def _run(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        command = [self.program, *words]
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600
+        )
+
+
+def _mounts(config: Path, reach: Reach) -> list[str]:
+    """Write pip's configuration; return the words that mount it, and what it names."""
+    options = {name: value.split() for name, value in reach.environment.items() if name.startswith("PIP_")}
+    named = [word.removeprefix("file://") for words in options.values() for word in words]
+    paths = [path for path in reach.paths if any(f"{word}/".startswith(f"{path}/") for word in named)]
+    # At its usual place, a file of the distribution would be in the way of a package that writes it.
+    places = {path: f"/mnt/host{path}" if path.startswith("/etc/ssl/") else path for path in paths}
+    lines = [
+        f"{name.removeprefix('PIP_').lower().replace('_', '-')} = {' '.join(places.get(word, word) for word in words)}\n"
+        for name, words in options.items()
+    ]
+    config.write_text("".join(["[global]\n", *lines]))
+    mounts = {**{os.path.realpath(path): place for path, place in places.items()}, str(config): "/etc/pip.conf"}
+    return [word for path, place in mounts.items() for word in ("--volume", f"{path}:{place}:ro")]
