@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from protocol.config.settings import Settings
-from tests.deploy.test_unit import LAST_WORDS_S
-
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "container"
+UNIT = ROOT / "deploy" / "systemd" / "lemonbus.service"
 
 
-def test_a_stop_has_time_for_the_grace() -> None:
+def test_a_stop_has_as_much_time_as_with_systemd() -> None:
     period = re.search(r"^    stop_grace_period: (\d+)s$", (FOLDER / "compose.yaml").read_text(), re.MULTILINE)
+    timeout = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)
     assert period
-    assert float(period[1]) >= Settings().grace + LAST_WORDS_S
+    assert timeout
+    assert period[1] == timeout[1]
 
 
 def test_the_build_gets_what_it_copies_and_nothing_else() -> None:
