@@ -42,7 +42,6 @@ async function open() {
   shown?.close?.();
   shown = null;
   header.select(found);
-  document.title = found ? `${found.title} – lemonbus` : "lemonbus";
   if (!found) {
     main.replaceChildren(element("p", {}, "There is no such view. ", element("a", { href: "#/" }, "Overview")));
     return;
@@ -52,6 +51,7 @@ async function open() {
     if (number !== opening) return;
     const next = view({ api, store, access, announce, params });
     main.replaceChildren(next.element);
+    document.title = `${found.title} – lemonbus`;
     shown = next;
     shown.update?.(store.overview);
   } catch (problem) {
