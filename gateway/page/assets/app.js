@@ -61,11 +61,13 @@ async function open() {
 
 // At most one rendering for each frame, however many messages arrive.
 let due = false;
+let renderedAt = 0;
 function render() {
   if (due) return;
   due = true;
-  requestAnimationFrame(() => {
+  requestAnimationFrame((time) => {
     due = false;
+    renderedAt = time;
     header.update(store);
     shown?.update?.(store.overview);
   });
@@ -82,6 +84,6 @@ window.addEventListener("hashchange", () => {
 });
 store.subscribe(render);
 store.onConnectionChange = (text) => announce(text);
-setInterval(render, TICK_MS); // ages go on while the server is silent
+setInterval(() => performance.now() - renderedAt > TICK_MS && render(), TICK_MS); // ages go on while the server is silent
 open();
 follow(api, store);

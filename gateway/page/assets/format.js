@@ -88,3 +88,10 @@ export function moment(unix, now) {
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   return known(now) && new Date(now * 1000).toDateString() === date.toDateString() ? clock(unix) : `${day} ${clock(unix)}`;
 }
+
+// What people call a place of memory, which the server knows by its address: places is { address: { name } }.
+export function placeName(key, places = {}) {
+  const { name } = places[key] || {};
+  if (!name) return key;
+  return Object.values(places).filter((each) => each.name === name).length > 1 ? `${name} (${key})` : name;
+}

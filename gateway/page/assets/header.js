@@ -1,12 +1,13 @@
 // The header: which release runs since when, what it does now, its memory, its problems, and whether it can be heard.
 import { element, keyedList, set, setAttribute, setText } from "./dom.js";
-import { age, bytes, count, percent, share } from "./format.js";
+import { age, bytes, count, percent, placeName, share } from "./format.js";
 
 const NEARLY_FULL = 0.9;
 const STATES = { draining: "stopping: it takes no new requests", drained: "drained: it takes no new requests until it is undrained" };
 
 export class Header {
   #links = new Map();
+  #firstVersion = "";
   #access;
 
   constructor(parent, { views, access, store }) {
@@ -62,8 +63,11 @@ export class Header {
     setText(this.running, count(overview.running || 0));
     setText(this.waiting, count(overview.waiting || 0));
     set(this.waiting, { class: overview.waiting ? "attention" : false });
-    this.syncMemory(Object.entries(overview.memory || {}));
-    const problems = [...(STATES[server.state] ? [`The server is ${STATES[server.state]}.`] : []), ...(server.problems || [])];
+    const places = overview.memory || {};
+    this.syncMemory(Object.entries(places).map(([key, place]) => [key, { ...place, title: key === "host" ? "Memory" : placeName(key, places) }]));
+    this.#firstVersion ||= server.version;
+    const upgraded = server.version === this.#firstVersion ? [] : [`The server was upgraded to ${server.version}: load this page again.`];
+    const problems = [...upgraded, ...(STATES[server.state] ? [`The server is ${STATES[server.state]}.`] : []), ...(server.problems || [])];
     this.problems.hidden = problems.length === 0;
     this.syncProblems(problems.map((text) => [text, text]));
   }
@@ -94,13 +98,15 @@ export class Header {
 function meter(_place, key) {
   const fill = element("span", { class: "fill" });
   const value = element("dd");
-  const whole = element("div", { class: "memory" }, element("dt", {}, key === "host" ? "Memory" : key), value, element("span", { class: "meter", "aria-hidden": "true" }, fill));
+  const title = element("dt");
+  const whole = element("div", { class: "memory" }, title, value, element("span", { class: "meter", "aria-hidden": "true" }, fill));
   return {
     element: whole,
-    update({ name, total, free, used_percent: busy, limited_by: limit }) {
+    update({ title: shown, total, free, used_percent: busy, limited_by: limit }) {
       const used = share(total - free, total);
+      setText(title, shown);
       setText(value, `${bytes(total - free)} of ${bytes(total)}${busy === undefined ? "" : `, ${busy} % busy`}`);
-      setAttribute(whole, "title", [name, limit && `limited by ${limit}`].filter(Boolean).join(", ") || null);
+      setAttribute(whole, "title", [key !== "host" && key, limit && `limited by ${limit}`].filter(Boolean).join(", ") || null);
       fill.style.setProperty("width", percent(used).replace(/[< ]/g, ""));
       setAttribute(fill, "data-full", used > NEARLY_FULL);
     },

@@ -13,12 +13,15 @@ export function pauseBefore(attempt, random = Math.random()) {
 // Runs as long as the page.
 export async function follow(api, store) {
   for (let attempt = 0; ; attempt += 1) {
+    let reason = "the server has ended the connection";
     try {
-      await api.events(STREAM, (event, data) => {
-        attempt = 0;
-        store.receive(event, JSON.parse(data));
+      await api.events(STREAM, (event, text) => {
+        const data = JSON.parse(text);
+        if (event === "error") reason = data.error;
+        else attempt = 0;
+        store.receive(event, data);
       });
-      lose(store, attempt, "lost", "the server has ended the connection");
+      lose(store, attempt, "lost", reason);
     } catch (problem) {
       lose(store, attempt, problem.status ? "refused" : "lost", problem.message);
     }

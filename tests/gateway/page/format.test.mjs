@@ -42,3 +42,8 @@ test('moments have their day unless it is today', () => {
   assert.equal(format.moment(noon, noon + 60), '12:30:05');
   assert.equal(format.moment(noon, noon + 86400), '2031-05-01 12:30:05');
 });
+
+test('a device by its name, unless two have the same', () => {
+  const places = { host: {}, '0000:01:00.0': { name: 'L4' }, '0000:02:00.0': { name: 'L4' }, '0000:03:00.0': { name: 'A2' } };
+  assert.deepEqual(Object.keys(places).map((key) => format.placeName(key, places)), ['host', 'L4 (0000:01:00.0)', 'L4 (0000:02:00.0)', 'A2']);
+});

@@ -12,7 +12,7 @@ const ready = { state: 'ready', type: 'llm', slots: 4, tokens_per_second: 40, fi
 const texts = (model) => diagnose(model, now).causes.map((cause) => cause.text);
 
 test('a model without trouble has no cause', () => {
-  assert.deepEqual(diagnose(ready, now), { rank: 7, tone: 'good', label: 'Ready', causes: [] });
+  assert.deepEqual(diagnose(ready, now), { now, rank: 7, tone: 'good', label: 'Ready', causes: [] });
   assert.equal(diagnose({ ...ready, running: 1 }, now).rank, 6);
   assert.equal(diagnose({ state: 'absent', pinned: true }, now).rank, 8);
 });

@@ -1,6 +1,6 @@
 // The card of one model.
 import { element, keyedList, setAttribute, setText } from "../dom.js";
-import { age, bytes, count, duration, moment, plural, rate } from "../format.js";
+import { age, bytes, count, duration, moment, placeName, plural, rate } from "../format.js";
 import { modelActions } from "./actions.js";
 import { diagnose, unloading } from "./diagnosis.js";
 
@@ -8,7 +8,7 @@ const MOST_SLOTS_DRAWN = 16;
 
 export const cardId = (name) => `model-${name}`;
 
-// A part of a keyed list: its item is [model, now, admin].
+// A part of a keyed list: its item is [model, now, overview].
 export function card(context, name) {
   const state = element("span", { class: "tag" });
   const pinned = element("span", { class: "tag", hidden: true }, "pinned");
@@ -32,25 +32,39 @@ export function card(context, name) {
   const title = element("h3", { id: cardId(name), tabindex: "-1" }, name);
   const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, state), causes, facts.element, waiting, actions.element, more);
   let latest = null;
+  let seen = true;
+  const observer = new IntersectionObserver((entries) => {
+    seen = entries.at(-1).isIntersecting;
+    if (seen && latest) draw();
+  });
+  observer.observe(whole);
   more.addEventListener("toggle", () => more.open && showDetails(details, ...latest));
+
+  function draw() {
+    const [model, now, { access }] = latest;
+    const { tone, label, causes: found } = diagnose(model, now);
+    setText(state, label);
+    setAttribute(state, "class", `tag ${tone}`);
+    setAttribute(whole, "data-tone", found[0]?.tone || tone || null);
+    pinned.hidden = !model.pinned;
+    syncCauses(found.map((cause) => [cause.kind, cause]));
+    drawSlots(slots, model);
+    facts.update(model, now);
+    showQueue(waiting, model);
+    actions.element.hidden = !access?.admin;
+    if (access?.admin) actions.update(model);
+    if (more.open) showDetails(details, ...latest);
+  }
+
   return {
     element: whole,
+    // Of a card that nobody sees, ages do not go on.
     update(item) {
+      const changed = item[0] !== latest?.[0];
       latest = item;
-      const [model, now, admin] = item;
-      const { tone, label, causes: found } = diagnose(model, now);
-      setText(state, label);
-      setAttribute(state, "class", `tag ${tone}`);
-      setAttribute(whole, "data-tone", found[0]?.tone || tone || null);
-      pinned.hidden = !model.pinned;
-      syncCauses(found.map((cause) => [cause.kind, cause]));
-      drawSlots(slots, model);
-      facts.update(model, now);
-      showQueue(waiting, model);
-      actions.element.hidden = !admin;
-      if (admin) actions.update(model);
-      if (more.open) showDetails(details, model, now);
+      if (seen || changed) draw();
     },
+    close: () => observer.disconnect(),
   };
 }
 
@@ -97,8 +111,8 @@ function showQueue(parent, { queue = [] }) {
   setText(parent, `Waiting: ${keys.join(", ")}`);
 }
 
-function showDetails(parent, model, now) {
-  const places = Object.entries(model.memory_by_place || {}).map(([place, size]) => `${place} ${bytes(size)}`);
+function showDetails(parent, model, now, { memory }) {
+  const places = Object.entries(model.memory_by_place || {}).map(([place, size]) => `${placeName(place, memory)} ${bytes(size)}`);
   const died = (model.deaths?.last || []).map((death) => `${moment(death.at, now)} ${death.code}: ${death.reason}`);
   const rows = [
     ["Type", [model.type, ...(model.labels || [])].filter(Boolean).join(", ")],

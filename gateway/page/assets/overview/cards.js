@@ -36,11 +36,10 @@ export function cards(context) {
   function update(overview, now) {
     latest = [overview, now];
     const models = overview.models || {};
-    const admin = Boolean(overview.access?.admin);
     order = ordered(models, now, order, list.matches(":hover, :focus-within"));
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = words.length ? order.filter((name) => matches(words, name, models[name], now)) : order;
-    sync(found.slice(0, most).map((name) => [name, [models[name], now, admin]]));
+    sync(found.slice(0, most).map((name) => [name, [models[name], now, overview]]));
     setText(number, found.length === order.length ? plural(order.length, "model") : `${found.length} of ${plural(order.length, "model")}`);
     empty.hidden = found.length > 0;
     setText(empty, order.length ? "No model has this name or state." : "No model is loaded, and none has failed.");

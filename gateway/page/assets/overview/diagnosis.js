@@ -33,14 +33,21 @@ const STAGES = {
 // States of models that can answer.
 const SERVING = new Set(["ready", "draining"]);
 
+// Several parts of the page ask about the same model at the same moment.
+const diagnosed = new WeakMap();
+
 // Returns { rank, tone, label, causes }: how much it needs attention (0: most), the tone and the label of its state, and the
 // causes in words, the most important one first: [{ tone, text }].
 export function diagnose(model, now) {
+  const known = diagnosed.get(model);
+  if (known?.now === now) return known;
   const [label, tone] = STATES[model.state] || [model.state, ""];
   const causes = [failure(model, now), queue(model), load(model, now), slowEngine(model), deaths(model, now)].filter(Boolean);
   const rank = Math.min(...causes.map((cause) => cause.rank), idleRank(model));
   const failed = model.state === "absent" && model.failure;
-  return { rank, tone: failed ? "bad" : tone, label: failed ? "Failed" : label, causes };
+  const found = { now, rank, tone: failed ? "bad" : tone, label: failed ? "Failed" : label, causes };
+  diagnosed.set(model, found);
+  return found;
 }
 
 // Models without trouble: those that work, those that are loaded, the others.

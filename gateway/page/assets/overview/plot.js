@@ -36,7 +36,7 @@ export function plot({ title, format, lines, binary = false }) {
   let scale = null;
 
   function showLegend(at) {
-    syncLegend(shown.map(({ name: of, points }, index) => [of, { index, name: of, text: texts(points, at) }]));
+    syncLegend(shown.map(({ name: of, points }, index) => [index, { index, name: of, text: texts(points, at) }]));
   }
 
   function texts(points, at) {
@@ -70,7 +70,7 @@ export function plot({ title, format, lines, binary = false }) {
       scale = { start };
       const x = (at) => ((at - start) / HOUR_S) * WIDTH;
       const y = (value) => HEIGHT - BOTTOM - (value / max) * (HEIGHT - BOTTOM - TOP);
-      syncPaths(shown.map(({ name: of, points }, index) => [of, { index, d: pathOf(points.filter(([at]) => at >= start), x, y, step * 2.5) }]));
+      syncPaths(shown.map(({ points }, index) => [index, { index, d: pathOf(points.filter(([at]) => at >= start), x, y, step * 2.5) }]));
       setText(top, values.some((value) => value > 0) ? format(max) : "");
       showLegend(null);
       setText(description, `The last hour. ${shown.map(({ name: of, points }) => `${of}: ${texts(points, null)}.`).join(" ")}`);

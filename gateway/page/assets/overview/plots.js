@@ -1,6 +1,6 @@
 // The plots of the last hour.
 import { element } from "../dom.js";
-import { bytes, duration, rate } from "../format.js";
+import { bytes, duration, placeName, rate } from "../format.js";
 import { plot } from "./plot.js";
 
 const line = (name, field) => (samples) => ({ name, points: samples.map((sample) => [sample.at, sample[field]]) });
@@ -12,7 +12,7 @@ export function plots({ store }) {
     plot({ title: "Queue wait", format: duration, lines: (samples) => [median.wait(samples), slow.wait(samples)] }),
     plot({ title: "First token", format: duration, lines: (samples) => [median.first(samples), slow.first(samples)] }),
     plot({ title: "Tokens/s", format: rate, lines: (samples) => [{ name: "all models", points: samples.map((sample) => [sample.at, sample.tokens_per_second ?? 0]) }] }),
-    plot({ title: "Memory in use", format: bytes, binary: true, lines: memory }),
+    plot({ title: "Memory in use", format: bytes, binary: true, lines: (samples) => memory(samples, store.overview?.memory || {}) }),
   ];
   let drawn = null;
   return {
@@ -26,7 +26,7 @@ export function plots({ store }) {
   };
 }
 
-function memory(samples) {
+function memory(samples, known) {
   const places = [...new Set(samples.flatMap((sample) => Object.keys(sample.memory_used || {})))];
-  return places.map((place) => ({ name: place, points: samples.map((sample) => [sample.at, sample.memory_used?.[place]]) }));
+  return places.map((place) => ({ name: placeName(place, known), points: samples.map((sample) => [sample.at, sample.memory_used?.[place]]) }));
 }

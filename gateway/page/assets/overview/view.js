@@ -25,7 +25,7 @@ export function view(context) {
       const { access } = overview;
       readOnly.hidden = Boolean(access?.admin);
       setText(readOnly, access?.keys_needed ? `Read-only: the key ${access.key} is not an administrator's. It sees its own models and requests.` : "Read-only: without keys, only a browser on the server's machine may change it.");
-      const now = store.now;
+      const now = Math.floor(store.now);
       attention.update(overview, now);
       models.update(overview, now);
       inFlight.update(overview, now);
