@@ -44,7 +44,7 @@ def browser(driver: Playwright) -> Iterator[RunningBrowser]:
 def start_stand_in() -> Iterator[StartStandIn]:
     """Starts stand-ins for servers, which end with the test."""
     with ExitStack() as stack:
-        yield lambda *arguments: stack.enter_context(OverviewServer(*arguments))
+        yield lambda *arguments, **options: stack.enter_context(OverviewServer(*arguments, **options))
 
 
 @pytest.fixture
@@ -58,6 +58,8 @@ def open_page(browser: RunningBrowser, start_server: StartServer, start_stand_in
         def opened(server: LemonbusServer | OverviewServer, path: str = "/", **options: Any) -> BrowserPage:
             page = stack.enter_context(browser.page(f"http://127.0.0.1:{server.port}", **options))
             _open.append(page)
+            if isinstance(server, OverviewServer):  # it has no log; the page finds one without lines
+                page.context.route_web_socket("**/logs/stream", lambda _: None)
             page.go(path)
             return page
 

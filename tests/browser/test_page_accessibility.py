@@ -9,6 +9,8 @@ from tests.browser.overviews import LONG, START, ended, failed, hour, overview, 
 from tests.support.browser import BrowserPage
 
 WIDTHS = (400, 1000, 1600)
+AUDITED = 1000
+"""The width at which axe-core looks at everything: colours and names do not depend on it."""
 SIDEWAYS = """() => [...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > innerWidth + 1
   && !each.closest(".table-wrap, pre, dialog, [data-scrolls]")).map((each) => each.outerHTML.slice(0, 120)).slice(0, 3)"""
 """What reaches beyond the window, apart from parts that scroll by themselves."""
@@ -32,7 +34,11 @@ NAMED = {
     "navigation",
 }
 """Roles that are of no use without a name."""
-FOCUSED = "() => document.activeElement?.dataset.testNumber ?? ''"
+WHAT = "(number) => document.querySelector(`[data-test-number='${number}']`)?.outerHTML.slice(0, 120)"
+FOCUSED = """() => {
+  const focused = document.activeElement;
+  return focused === document.body ? "" : (focused.dataset.testNumber ??= String(Math.random()));
+}"""
 MODELS = {
     "ready": ready(running=2, waiting=3, pinned=True, tokens_per_second=42.5, first_token_p50=0.2),
     LONG: ready(7, command=["llama-server", "--ctx-size", "8192"]),
@@ -65,10 +71,12 @@ def views(page: BrowserPage) -> list[str]:
 
 def show(page: BrowserPage, view: str) -> None:
     """Click on a view's link, and wait until the view is there."""
-    page.by_role("navigation", "Views").get_by_role("link", name=view, exact=True).click()
-    page.wait(
-        "(view) => document.title.startsWith(view) && !!document.querySelector('main h1')", f"{view} is shown", view
-    )
+    page.tab.locator("main h1").wait_for(state="attached")
+    link = page.by_role("navigation", "Views").get_by_role("link", name=view, exact=True)
+    if link.get_attribute("aria-current") != "page":
+        page.tab.evaluate("document.querySelector('main h1').dataset.testFormer = ''")
+        link.click()
+        page.tab.locator("main h1:not([data-test-former])").wait_for(state="attached")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -83,7 +91,7 @@ def test_every_view_fits_and_is_accessible(
     for view in views(page):
         show(page, view)
         assert page.tab.evaluate("document.documentElement.scrollWidth") <= width, page.tab.evaluate(SIDEWAYS)
-        assert page.audit() == [], view
+        assert width != AUDITED or page.audit() == [], view
 
 
 def test_the_tab_key_reaches_everything(start_stand_in: StartStandIn, open_page: OpenPage) -> None:
@@ -91,12 +99,14 @@ def test_the_tab_key_reaches_everything(start_stand_in: StartStandIn, open_page:
     page.may_fail = [r"404 \(Not Found\)"]
     for view in views(page):
         show(page, view)
-        page.tab.evaluate("document.activeElement.blur()")
+        page.tab.locator("#skip").focus()
         expected = set(page.tab.evaluate(REACHABLE))
         reached: set[str] = set()
-        while (page.tab.keyboard.press("Tab"), focused := page.tab.evaluate(FOCUSED))[1] not in {*reached, ""}:
+        while (focused := page.tab.evaluate(FOCUSED)) not in {*reached, ""}:
             reached.add(focused)
-        assert expected - reached == set(), view
+            page.tab.keyboard.press("Tab")
+        missed = [page.tab.evaluate(WHAT, number) for number in expected - reached]
+        assert missed == [], view
         assert len(expected) > 3, view
 
 

@@ -45,7 +45,7 @@ def test_a_server_that_comes_back_is_found(start_stand_in: StartStandIn, open_pa
 
 def test_a_silent_server_is_noticed(start_stand_in: StartStandIn, open_page: OpenPage) -> None:
     """A message comes each second, so nothing for some seconds means that the server or the network stands still."""
-    server = start_stand_in(overview({}))
+    server = start_stand_in(overview({}), silent=True)
     page = open_page(server)
     page.wait("document.querySelector('.connection').dataset.state === 'silent'", "the page says so")
     server.send("patch", {"time": server.overview["time"] + 9})

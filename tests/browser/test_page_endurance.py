@@ -22,6 +22,7 @@ def test_all_of_many_models_are_shown(start_stand_in: StartStandIn, open_page: O
     server = start_stand_in(overview({f"model-{number:03}": ready(number) for number in range(MODELS)}))
     page = open_page(server)
     main = page.by_role("main")
+    page.by_role("button", f"Show all {MODELS} models").click()
     page.wait(
         "(models) => document.querySelectorAll('main h2, main h3').length >= models", "there is a card for each", MODELS
     )
@@ -69,4 +70,8 @@ def _patch(number: int) -> dict[str, Any]:
 
 
 def _wait_for_last(page: Any, end: int) -> None:
-    page.wait("(version) => document.querySelector('.version').textContent === version", "all is shown", f"1.{end}")
+    page.wait(
+        "(version) => document.querySelector('.version').textContent === version && !!document.querySelector('main h3')",
+        "all is shown",
+        f"1.{end}",
+    )

@@ -18,6 +18,8 @@ from tests.support.ports import free_port
 from tests.support.waiting import DEADLINE, wait_for
 
 STREAM = "/internal/overview/stream"
+SECOND = 1.0
+"""Seconds after which a real server sends its time, if it has nothing else to say."""
 PIECES = 64
 """Messages that may wait for a page; then :meth:`OverviewServer.send` waits for it."""
 
@@ -25,7 +27,8 @@ PIECES = 64
 class OverviewServer:
     """The server: what it answers, and the requests that it got."""
 
-    def __init__(self, overview: dict[str, Any], port: int = 0) -> None:
+    def __init__(self, overview: dict[str, Any], port: int = 0, *, silent: bool = False) -> None:
+        """``silent``: it sends only what it is told to, and not the time of each second."""
         self.overview = overview
         self.history: dict[str, Any] = {"step_s": 10, "samples": []}
         self.answers: dict[str, Any] = {}
@@ -34,6 +37,7 @@ class OverviewServer:
         """Method and path of each request."""
         self._streams: list[queue.Queue[bytes]] = []
         self._lock = threading.Lock()
+        self.silent = silent
         handler = type("Handler", (_Handler,), {"server_of": self})
         self.port = port or free_port()
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
@@ -115,9 +119,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(sse("overview", server.overview) + sse("history", server.history))
         self.wfile.flush()
-        while piece := waiting.get():
-            try:
+        try:
+            while piece := self._next(server, waiting):
                 self.wfile.write(piece)
                 self.wfile.flush()
-            except OSError:  # the page is gone
-                return
+        except OSError:  # the page is gone
+            return
+
+    @staticmethod
+    def _next(server: OverviewServer, waiting: queue.Queue[bytes]) -> bytes:
+        try:
+            return waiting.get(timeout=None if server.silent else SECOND)
+        except queue.Empty:
+            return sse("patch", {"time": server.overview["time"]})
