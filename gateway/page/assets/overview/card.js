@@ -1,10 +1,11 @@
 // The card of one model.
 import { element, keyedList, setAttribute, setText } from "../dom.js";
 import { age, bytes, count, duration, moment, placeName, plural, rate } from "../format.js";
-import { modelActions } from "./actions.js";
+import { actionButtons, modelActions } from "../management/actions.js";
 import { diagnose, unloading } from "./diagnosis.js";
 
 const MOST_SLOTS_DRAWN = 16;
+const GOING = new Set(["absent", "unloading", "backing_off", "downloading"]); // states of models that have no engine, or soon have none
 
 export const cardId = (name) => `model-${name}`;
 
@@ -28,9 +29,10 @@ export function card(context, name) {
   const waiting = element("p", { class: "soft waiting" });
   const details = element("dl", { class: "details" });
   const more = element("details", {}, element("summary", {}, "Details", element("span", { class: "visually-hidden" }, ` of ${name}`)), details);
-  const actions = modelActions(context, name);
+  const problem = element("p", { class: "problem", role: "alert" });
+  const buttons = actionButtons(modelActions(context, { changed: () => {}, failed: (text) => setText(problem, text) }), name, usable);
   const title = element("h3", { id: cardId(name), tabindex: "-1" }, name);
-  const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, state), causes, facts.element, waiting, actions.element, more);
+  const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, state), causes, facts.element, waiting, problem, buttons.element, more);
   let latest = null;
   let seen = true;
   const observer = new IntersectionObserver((entries) => {
@@ -51,8 +53,7 @@ export function card(context, name) {
     drawSlots(slots, model);
     facts.update(model, now);
     showQueue(waiting, model);
-    actions.element.hidden = !access?.admin;
-    if (access?.admin) actions.update(model);
+    buttons.update({ ...model, name, busy: (model.running || 0) + (model.waiting || 0) }, Boolean(access?.admin));
     if (more.open) showDetails(details, ...latest);
   }
 
@@ -66,6 +67,11 @@ export function card(context, name) {
     },
     close: () => observer.disconnect(),
   };
+}
+
+function usable({ state, pinned }) {
+  if (GOING.has(state)) return ["load", "options"];
+  return ["unload", ...(state === "ready" ? [pinned ? "unpin" : "pin"] : []), "options"];
 }
 
 const FACTS = {

@@ -15,12 +15,10 @@ export function requests(context, filter) {
     caption: "Requests in flight",
     empty: "No request runs or waits.",
     columns: [
-      { title: "Request", make: () => idButton(filter) },
-      { title: "Key", wrap: true, text: ({ key }) => key || "–" },
-      { title: "Endpoint", wrap: true, text: endpointOf },
-      { title: "Model", wrap: true, text: ({ model }) => model },
-      { title: "State", wrap: true, text: (item) => stateOf(item) },
-      { title: "Waited", number: true, text: (item) => duration(waited(item, now)) },
+      { title: "Request, key", make: () => requestCell(filter) },
+      { title: "Model, endpoint", wrap: true, make: modelCell },
+      { title: "State", wrap: true, text: stateOf },
+      { title: "Waited", number: true, text: (item) => waited(item, now) },
       { title: "Age", number: true, text: ({ arrived_at: at }) => age(now - at) },
       { title: "Tokens", number: true, text: ({ tokens, state }) => (state === "running" ? count(tokens || 0) : "–") },
       { title: "Tokens/s", number: true, text: (item) => speedOf(item, now) },
@@ -32,11 +30,9 @@ export function requests(context, filter) {
     empty: "No request has ended since the server started.",
     rowClass: ({ code }) => (code ? "failed" : null),
     columns: [
-      { title: "Request", make: () => idButton(filter) },
+      { title: "Request, key", make: () => requestCell(filter) },
+      { title: "Model, endpoint", wrap: true, make: modelCell },
       { title: "Ended", text: ({ ended_at: at }) => moment(at, now) },
-      { title: "Key", wrap: true, text: ({ key }) => key || "–" },
-      { title: "Endpoint", wrap: true, text: endpointOf },
-      { title: "Model", wrap: true, text: ({ model }) => model || "–" },
       { title: "Waited", number: true, text: ({ queue_s: wait }) => duration(wait || 0) },
       { title: "First token", number: true, text: ({ first_token_s: first }) => (first ? duration(first) : "–") },
       { title: "Total", number: true, text: ({ total_s: total }) => duration(total) },
@@ -87,13 +83,29 @@ function panel(title, note, table, button) {
   return element("section", { class: "panel" }, element("div", { class: "panel-head" }, element("h2", {}, title), note, element("span", { class: "grow" }), button), table.element);
 }
 
-function idButton(filter) {
+// The id of a request, which shows its log lines, and the name of its key below.
+function requestCell(filter) {
   const button = element("button", { type: "button", class: "plain id", title: "Show its log lines", onclick: () => filter(button.textContent) });
-  return { element: button, update: ({ id }) => setText(button, id) };
+  const key = element("div", { class: "soft" });
+  return {
+    element: element("div", {}, button, key),
+    update(item) {
+      setText(button, item.id);
+      setText(key, item.key);
+    },
+  };
 }
 
-function endpointOf({ dialect, endpoint, stream }) {
-  return `${endpoint}${dialect ? ` (${dialect})` : ""}${stream ? " stream" : ""}`;
+function modelCell() {
+  const model = element("div");
+  const endpoint = element("div", { class: "soft" });
+  return {
+    element: element("div", {}, model, endpoint),
+    update(item) {
+      setText(model, item.model || "–");
+      setText(endpoint, `${item.endpoint}${item.dialect ? ` (${item.dialect})` : ""}${item.stream ? ", stream" : ""}`);
+    },
+  };
 }
 
 function stateOf({ state, position, wait_s: wait }) {
@@ -101,8 +113,8 @@ function stateOf({ state, position, wait_s: wait }) {
   return [`waits${position ? `, place ${position}` : ""}`, wait && `about ${duration(wait)}`].filter(Boolean).join(", ");
 }
 
-export function waited({ arrived_at: arrived, granted_at: granted }, now) {
-  return granted ? granted - arrived : Math.floor(now - arrived);
+function waited({ arrived_at: arrived, granted_at: granted }, now) {
+  return granted ? duration(granted - arrived) : age(now - arrived);
 }
 
 function speedOf({ tokens = 0, first_token_at: first }, now) {
