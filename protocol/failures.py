@@ -169,9 +169,10 @@ _FINAL: Final = frozenset(
         Code.MODEL_UNUSABLE,
         Code.CHECKPOINT_FORBIDDEN,
         Code.INSUFFICIENT_MEMORY,
+        Code.OPERATOR_CANCELLED,
     }
 )
-"""Failures that repeating the request does not change, although their status is 5xx.
+"""Failures that repeating the request does not change, although their status is 5xx or 499.
 
 A list of variants answers ``CHECKPOINT_FORBIDDEN`` with 500; elsewhere it is 403.
 """

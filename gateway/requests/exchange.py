@@ -194,8 +194,8 @@ class RequestExchange:
             self.worker, self.model, self.granted_model = worker, model, model
 
     def refused(self, failure: Failure, attempt: int) -> None:
-        """Fail: the supervisor refused the attempt."""
-        if attempt == self.attempt:
+        """Fail: the supervisor refused the attempt, or an operator cancelled the request, whatever attempt runs now."""
+        if attempt == self.attempt or failure.code is Code.OPERATOR_CANCELLED:
             self.fail(failure)
 
     def take_event(self, event: Event, worker: str) -> None:

@@ -33,8 +33,8 @@ _CHECKS: Final[list[Any]] = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-_NO_HTTP: Final = frozenset({"/logs/stream"})
-"""Routes whose answer is not an HTTP response."""
+_ENDLESS: Final = frozenset({"/logs/stream", "/internal/overview/stream"})
+"""Routes whose answer is not an HTTP response, or has no end."""
 _NOT_ASKED: Final = frozenset({"/internal/upgrade", "/internal/drain", "/internal/keys", "/internal/keys/{name}"})
 """Routes whose calls restart processes of the server, or may lock out the fuzzer or what it asks for."""
 
@@ -63,7 +63,7 @@ class Fuzzer:
         """Yield every operation that can be fuzzed."""
         for result in self._schema.get_all_operations():
             operation = result.ok()
-            if operation.path not in _NO_HTTP:
+            if operation.path not in _ENDLESS:
                 yield operation
 
     def run(self, cases: int, report: Callable[[str], object] = bool, *, only: int = 0) -> None:

@@ -1,0 +1,1 @@
+"""The report about the running server, and what is remembered for it."""
