@@ -138,8 +138,7 @@ class BackgroundRuns:
             self._feeds[builder.id] = feed
         try:
             response, failure = self._response(env, call, builder, run, feed)
-            if failure is not None:
-                self._count(request_context(env), failure)
+            self._count(request_context(env), failure)
             end = b""
             if feed is not None:
                 end = feed.writer.end() if failure is None else feed.writer.error(failure, call.label)
@@ -162,11 +161,13 @@ class BackgroundRuns:
             if feed is not None:
                 feed.end(last)
 
-    def _count(self, context: RequestContext, failure: Failure) -> None:
-        """Count a request that has failed; the connection that asked for it has not, or was closed long ago."""
-        key, answered = context.api_key, context.answered
-        name = key.name if key is not None else ""
-        self._session.request_counts.failed(context.route, name, context.model, failure.code.value, answered=answered)
+    def _count(self, context: RequestContext, failure: Failure | None) -> None:
+        """Count the end of a request; the connection that asked for it was answered, or closed long ago."""
+        counts, key, context.failure = self._session.request_counts, context.api_key, failure
+        counts.ended(context, context.route, 200, context.elapsed(), complete=True)
+        if failure is not None:
+            name, answered = key.name if key is not None else "", context.answered
+            counts.failed(context.route, name, context.model, failure.code.value, answered=answered)
 
     def _response(
         self, env: dict[str, Any], call: SupervisorCall, builder: ResponseBuilder, run: Run, feed: EventFeed | None

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from gateway.api.common.dialect import endpoint_of
+from gateway.http.client_disconnect import CLIENT_LEFT
+from gateway.http.request_context import RequestContext
 from gateway.http.request_counts import MAX_KEPT, MAX_SERIES, RequestCounts, RouteLabels
+from protocol.failures import Code, Failure
+from protocol.messages.events import Outcome
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, FailedRequests, RequestsObserved
+from protocol.messages.overview import MAX_ENDED
 
 
 def counts() -> RequestCounts:
@@ -88,3 +93,36 @@ def test_names_of_routes() -> None:
     assert endpoint_of("/api/chat") == "api/chat"
     assert endpoint_of("/v1/models/{name}") == "models/{name}"
     assert endpoint_of("/") == "/"
+
+
+def test_the_last_requests_to_models_are_described() -> None:
+    counted = counts()
+    counted.routes = {"/v1/chat": RouteLabels("chat", "openai", inference=True), "/v1/pull": RouteLabels("pull", "x")}
+    whole, failed, left = (RequestContext(f"r.{number}") for number in range(3))
+    whole.model, whole.outcome = "m", Outcome(9, 4, 3, 0.25, 0.5, 1.0, queue_s=2.0)
+    failed.failure = Failure(Code.HUNG, "the engine hangs", detail="secret", tokens_sent=7)
+    for context, complete in ((whole, True), (failed, True), (left, False)):
+        counted.ended(context, "/v1/chat", 200, 1.5, complete=complete)
+    counted.ended(RequestContext("r.9"), "/v1/pull", 200, 1.5, complete=True)
+    report = unreported(counted)
+    assert [each.id for each in report.ended] == ["r.0", "r.1", "r.2"]
+    assert [(each.code, each.message) for each in report.ended] == [
+        ("", ""),
+        ("backend_hung", "the engine hangs"),
+        ("cancelled", CLIENT_LEFT),
+    ]
+    first = report.ended[0]
+    assert (first.endpoint, first.dialect, first.model, first.total_s) == ("chat", "openai", "m", 1.5)
+    assert (first.prompt_tokens, first.output_tokens, first.tokens_per_second) == (9, 3, 6.0)
+    assert (first.queue_s, first.first_token_s) == (2.0, 0.25)
+    assert report.ended[1].output_tokens == 7
+    counted.reported(report)
+    assert counted.unreported() is None
+
+
+def test_no_more_ends_are_described_than_are_shown() -> None:
+    counted = counts()
+    counted.routes = {"/v1/chat": RouteLabels("chat", "openai", inference=True)}
+    for number in range(3 * MAX_ENDED):
+        counted.ended(RequestContext(f"r.{number}"), "/v1/chat", 200, 0.1, complete=True)
+    assert [each.id for each in unreported(counted).ended] == [f"r.{2 * MAX_ENDED + n}" for n in range(MAX_ENDED)]

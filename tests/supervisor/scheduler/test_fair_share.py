@@ -181,3 +181,10 @@ def test_a_queue_knows_what_waits_by_arrival_and_by_key() -> None:
     assert queue.take_unannounced(-1.0) == set()
     assert queue.take_unannounced(0.0) == {late.key, other.key}, "not what waits no more"
     assert queue.take_unannounced(1.0) == set()
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "ci", "team"]), st.integers(0, 4000)), max_size=12), st.integers(0, 14))
+def test_the_first_ones_are_those_of_the_whole_order(items: list[tuple[str, int]], most: int) -> None:
+    queue = filled(request(order, key, size) for order, (key, size) in enumerate(items))
+    share = FairShare()
+    assert share.order(queue.by_key, most) == share.order(queue.by_key)[:most]

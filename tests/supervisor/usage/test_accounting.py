@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from protocol.messages.caller import LimitStatus
 from protocol.messages.metrics import DURATION_BUCKETS, FailedRequests, RequestSeries, RequestsObserved
+from protocol.messages.overview import EndedRequest
 from protocol.messages.usage import UsageRow, total
 from protocol.messages.work import AnswerLost
 from supervisor.usage import journal as journal_module
@@ -190,3 +191,19 @@ def test_the_limits_of_a_minute_are_restored_by_the_common_clock(supervisor: Cou
     limits = supervisor.killed().limits
     assert limits.refusal(CALLER, 0, 7.0) is not None
     assert limits.rate_limits(CALLER, 37.0).requests == LimitStatus(60, 30, 30.0)
+
+
+def test_the_next_supervisor_knows_the_requests_that_ended_last(supervisor: CountingSupervisor) -> None:
+    def report(serial: int) -> RequestsObserved:
+        return RequestsObserved([], [], serial, [EndedRequest(f"r{serial}", NOON, 0.5, "chat", model="alias")])
+
+    supervisor.accounting.requests_observed("g1", report(1))
+    supervisor.accounting.checkpoint()
+    supervisor.accounting.requests_observed("g1", report(2))
+    successor = supervisor.killed()
+    successor.accounting.requests_observed("g1", report(2))
+    successor.accounting.requests_observed("g1", report(3))
+    shown = successor.accounting.ended.by_number
+    assert {number: each.id for number, each in shown.items()} == {"1": "r1", "2": "r2", "3": "r3"}
+    assert {each.model for each in shown.values()} == {"m"}, "by the registered name"
+    successor.loop.close()
