@@ -13,7 +13,7 @@ from gateway.http.errors import ErrorFormat
 
 _TEMPLATE: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
-_NAMES: Final = {529: "Overloaded"}
+_NAMES: Final = {499: "Client Closed Request", 529: "Overloaded"}
 _WITH_RETRY_AFTER: Final = frozenset({429, 503, 529})
 COMMON_HEADERS: Final = {
     "X-Request-ID": {

@@ -131,7 +131,7 @@ class OverviewCalls:
         return ServerOverview(
             version=RELEASE,
             state="draining" if self._view.closing else "drained" if self._record.drained else "ok",
-            started_at=round(self._dates.of(now - self._processes.server_age())),
+            started_at=self._dates.server_started(now - self._processes.server_age()),
             max_models=self._max_loaded_models,
             pid=os.getpid(),
             default_model=default.name if default is not None else "",

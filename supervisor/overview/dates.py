@@ -14,11 +14,18 @@ class Dates:
     def __init__(self) -> None:
         """Know nothing before :meth:`read`."""
         self._offset = 0.0
+        self._server_started = 0.0
 
     def read(self, wall: float, monotonic: float) -> None:
         """Take the time of both clocks at one moment."""
         if abs(wall - monotonic - self._offset) > STEP_S:
             self._offset = wall - monotonic
+
+    def server_started(self, moment: float) -> float:
+        """Return when the server started, to the second. The moment comes from another clock, so it is only nearly the same each time."""
+        if abs(self.of(moment) - self._server_started) > 1.0:
+            self._server_started = round(self.of(moment))
+        return self._server_started
 
     def of(self, moment: float) -> float:
         """Return the Unix time of a moment, to the millisecond."""

@@ -94,7 +94,7 @@ def test_others_see_no_path_process_or_output(who: Viewer) -> None:
     assert shown["models"]["big"]["failure"] == {"code": "load_failed", "message": "it does not fit", "failures": 3}
 
 
-def test_a_caller_without_a_key_that_is_no_administrator_sees_no_request() -> None:
+def test_a_caller_without_a_key_or_an_administrators_rights_sees_no_requests() -> None:
     seen = overview_for(REPORT, viewer())
     assert (seen.requests, seen.ended) == ({}, {})
     assert set(seen.models) == {"chat-a", "big"}

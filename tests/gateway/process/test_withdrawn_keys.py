@@ -28,20 +28,10 @@ from tests.gateway.access.key_files import bearer, key, secret_of, store
 from tests.gateway.fake_supervisor import wait_for
 from tests.gateway.fake_worker import DEADLINE, ReceivedRequest
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
-from tests.gateway.process.chat_requests import CHAT, PATH, open_request
+from tests.gateway.process.chat_requests import CHAT, END_MARKS, PATH, STREAMS, open_request, stream_events
 from tests.gateway.raw_http import parsed, read_to_end, read_until, request
 
 REVOKED = "the API key ci has been revoked"
-STREAMS: dict[str, dict[str, Any]] = {
-    PATH: CHAT,
-    "/v1/completions": {"model": "tiny", "prompt": "hi"},
-    "/v1/responses": {"model": "tiny", "input": "hi"},
-    "/v1/messages": {"model": "tiny", "max_tokens": 9, "messages": CHAT["messages"]},
-    "/api/chat": CHAT,
-    "/api/generate": {"model": "tiny", "prompt": "hi"},
-    "/completion": {"model": "tiny", "prompt": "hi"},
-}
-END_MARKS = (b"[DONE]", b"response.completed", b"message_stop", b'"done":true', b'"stop":true')
 SOON = 0.3
 INBOX_BYTES = 16 * 1024 * 1024
 """More than any test sends, so that a client that reads nothing is not too slow before its key is revoked."""
@@ -93,11 +83,7 @@ def is_cancelled(harness: GatewayHarness, received: ReceivedRequest) -> None:
 def test_a_stream_ends_with_the_error_of_its_dialect(harness: GatewayHarness, state: Path, path: str) -> None:
     with open_request(harness, {**STREAMS[path], "stream": True}, path, **bearer("ci")) as connection:
         received = begun(harness)
-        native = b'data: {"index":0,"content":"0","tokens":[1],"stop":false}\n\n'
-        events = received.tokens(0, 1)
-        if path == "/completion":
-            events = [received.event(0, EventKind.DELTA, native, 1)]
-        harness.do(lambda: harness.publish(received, events))
+        harness.do(lambda: harness.publish(received, stream_events(received, path)))
         seen = read_until(connection, b"\r\n\r\n")
         revoke(state)
         status, _, body = parsed(seen + read_to_end(connection))

@@ -9,6 +9,7 @@ import pytest
 from protocol.config.api_keys import KEYS_FILE, ApiKey, Scope, digest, write_keys
 from tests.conftest import KEY
 from tests.support.clients.http_client import RawHttpClient
+from tests.support.clients.overview_follower import OverviewFollower
 from tests.support.server import LemonbusServer
 
 CHAT, OTHER = "extra.tiny-chat", "extra.tiny-loop"
@@ -37,7 +38,7 @@ def test_no_reading_route_names_another_model(server: LemonbusServer, client: Ra
     paths = [
         path
         for path, operations in client.get("/openapi.json").json()["paths"].items()
-        if "get" in operations and "{" not in path and path != "/logs/stream"
+        if "get" in operations and "{" not in path and not path.endswith("/stream")
     ]
     assert {"/v1/health", "/v1/stats", "/metrics", "/api/ps", "/api/tags", "/v1/slots", "/props", "/status"} <= {*paths}
     shown = 0
@@ -47,7 +48,13 @@ def test_no_reading_route_names_another_model(server: LemonbusServer, client: Ra
         assert SECRET not in answer.body, path
         shown += b"tiny-chat" in answer.body
     assert shown > 5
+    with OverviewFollower(client) as page:
+        page.next_second()
+        assert CHAT in page.state["models"]
+        assert SECRET not in page.exchange.body
     everything = RawHttpClient(server.port, {"Authorization": f"Bearer {KEY}"})
+    with OverviewFollower(everything) as page:
+        assert OTHER in page.state["models"]
     assert SECRET in everything.get("/v1/health").body, "a key for all models sees it"
     assert SECRET in everything.get("/metrics").body
 

@@ -70,6 +70,13 @@ def test_dates_stand_still_until_the_clock_is_set(dates: Dates) -> None:
     assert dates.of(123.4567) == round(before + 3540.0, 3)
 
 
+def test_the_start_of_the_server_does_not_waver_between_two_seconds(dates: Dates) -> None:
+    moments = [NOW - 100.5 + jitter for jitter in (1e-6, -1e-6, 0.01, -0.01)]
+    assert len({dates.server_started(moment) for moment in moments}) == 1
+    dates.read(WALL + 3600.0, NOW)
+    assert abs(dates.server_started(NOW - 100.0) - (WALL + 3500.0)) <= 1.0, "the clock was set"
+
+
 def test_a_loaded_model(dates: Dates) -> None:
     sources = ModelSources(
         READY, speed=ModelSpeed(30.0, 0.1, 0.5), shares=[WaitingShare("ci", 1, 2.04)], device="cpu", worker_pid=11
