@@ -25,7 +25,7 @@ LOWEST := build/lowest
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak fuzz check format bench bare container lowest newest proxies browser clean tools
+.PHONY: help serve test shuffle properties soak fuzz check format bench bare container lowest newest proxies prometheus browser clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -43,6 +43,7 @@ help:
 	@echo 'make lowest  a part of the tests with the lowest versions of all dependencies'
 	@echo 'make newest  the same part with the newest Python of Debian; needs root, otherwise it says so'
 	@echo 'make proxies fetch nginx and Caddy for the tests that need them; if they are not available, it says so'
+	@echo 'make prometheus  the same for Prometheus'
 	@echo 'make browser install Chromium for the tests that need it; if it is not available, it says so'
 	@echo 'make clean   remove everything that the others made'
 
@@ -101,6 +102,9 @@ newest: $(VENV)/.test
 # Into build/: no service is installed.
 proxies: $(VENV)/.test
 	@$(BIN)/python -m tests.support.debian_packages nginx caddy openssl
+
+prometheus: $(VENV)/.test
+	@$(BIN)/python -m tests.support.debian_packages prometheus
 
 # It needs so many libraries that it is installed.
 browser: $(VENV)/.test
