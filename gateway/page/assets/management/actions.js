@@ -74,7 +74,7 @@ async function confirmDeletion(context, { name, busy }) {
       busy > 0 && element("p", { class: "warn" }, `${plural(busy, "request")} of it run or wait: it is unloaded first.`),
       element("p", {}, removed.length === 1 ? `This file of ${bytes(total)} is removed:` : text),
       removed.length > 0 && element("ul", { class: "plain files" }, removed.map((file) => element("li", {}, element("span", { class: "mono" }, file.path), " ", element("span", { class: "soft" }, bytes(file.size))))),
-      kept.length > 0 && element("p", {}, `Files that ${kept.join(" and ")} also use stay.`),
+      kept.length > 0 && element("p", {}, `Files that are also used by ${kept.join(" and ")} stay.`),
       curl.element,
     ].filter(Boolean),
     submit: "Delete",

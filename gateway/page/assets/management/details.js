@@ -7,7 +7,7 @@ import { field, offer, select } from "./fields.js";
 import { actionsOf, stateClass, stateText } from "./models.js";
 import { configuration } from "./requests.js";
 
-// Returns { element, update(row, admin), refresh() }. `row`: undefined if there is no such model.
+// Returns { element, update(row, admin) }. `row`: undefined if there is no such model.
 export function modelDetails(context, name, actions) {
   const { api } = context;
   const tag = element("span", { class: "tag" });
@@ -20,12 +20,11 @@ export function modelDetails(context, name, actions) {
   const curl = curlBox({ ...context, request: () => requestOf(wanted.value, name) });
   const sameWithCurl = element("div", { class: "curl-action" }, field("Action to show as curl", wanted), curl.element);
   const trial = element("a", { class: "button small", href: `#/try?model=${encodeURIComponent(name)}`, hidden: true }, "Try it");
-  let asked = "";
+  let asked = null; // the state for which the configuration was asked; "" if it may not be
   let latest = null;
 
   // The configuration is for administrators; it is asked for again when the model was loaded, unloaded or downloaded.
   async function refresh() {
-    if (asked === "") return;
     try {
       const { path } = configuration(name);
       more.replaceChildren(...tables(await api.json("GET", path)));
@@ -40,7 +39,6 @@ export function modelDetails(context, name, actions) {
       element("div", { class: "panel-head" }, element("h1", {}, name), tag, pinned, trial, buttons.element),
       reason, facts, more, sameWithCurl,
     ]),
-    refresh,
     update(row, admin) {
       if (!row) {
         setText(reason, `There is no model ${name}.`);

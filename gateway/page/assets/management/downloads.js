@@ -1,23 +1,31 @@
 // The downloads that run or are paused: how far each is, how fast, and what can be done with it.
 import { element, keyedList, setAttribute, setText } from "../dom.js";
 import { bytes, duration, percent, share } from "../format.js";
-import { actionButtons } from "./actions.js";
+import { actionButtons, modelActions } from "./actions.js";
 import { bytesPerSecond } from "./models.js";
 
 const USABLE = { running: ["pause", "delete"], paused: ["resume", "delete"], failed: ["resume", "delete"] };
 const KEPT = 10; // states of a download from which its speed is taken
 
-// `actions`: as modelActions() returns them; null for those who may only look. Returns { element, update(overview, admin) }.
-export function downloadsPanel(actions) {
+// Returns { element, update(overview) }. The panel is hidden while there is no download. `changed()` is called after each action in it.
+export function downloadsPanel(context, changed = () => {}) {
+  const problem = element("p", { class: "problem", role: "alert", hidden: true });
+  const actions = modelActions(context, {
+    changed,
+    failed(text) {
+      problem.textContent = text;
+      problem.hidden = !text;
+    },
+  });
   const list = element("ul", { class: "plain downloads" });
   const sync = keyedList(list, (_download, name) => downloadItem(name, actions));
-  const panel = element("section", { class: "panel", "aria-label": "Downloads", hidden: true }, element("h2", {}, "Downloads"), list);
+  const panel = element("section", { class: "panel", "aria-label": "Downloads", hidden: true }, element("h2", {}, "Downloads"), problem, list);
   return {
     element: panel,
-    update(overview, admin) {
+    update(overview) {
       const downloads = Object.entries(overview?.downloads ?? {});
       panel.hidden = downloads.length === 0;
-      sync(downloads.map(([name, download]) => [name, { ...download, at: overview.time, admin }]));
+      sync(downloads.map(([name, download]) => [name, { ...download, at: overview.time, admin: Boolean(overview.access?.admin) }]));
     },
   };
 }

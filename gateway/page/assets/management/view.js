@@ -15,7 +15,7 @@ export function view(context) {
   const name = params.get("model");
   const problem = element("p", { class: "problem", role: "alert", hidden: true });
   const actions = modelActions(context, { changed: load, failed });
-  const downloads = downloadsPanel(actions);
+  const downloads = downloadsPanel(context, load);
   const shown = name ? modelDetails(context, name, actions) : modelList(actions);
   const backends = name ? null : backendsPanel(context);
   const add = element("button", { type: "button", class: "primary", hidden: true, onclick: addModel }, "Add a model …");
@@ -63,7 +63,7 @@ export function view(context) {
     const admin = Boolean(overview?.access?.admin);
     add.hidden = !admin || Boolean(name);
     only.hidden = admin || !overview;
-    downloads.update(overview, admin);
+    downloads.update(overview);
     backends?.update(admin);
     const again = downloadsChanged(overview);
     if (again && listed) load();

@@ -1,7 +1,6 @@
 // The overview: what needs attention, what each model does, the last hour, the requests, and the log.
 import { element, setText } from "../dom.js";
 import { logPanel } from "../log/panel.js";
-import { modelActions } from "../management/actions.js";
 import { downloadsPanel } from "../management/downloads.js";
 import { cards } from "./cards.js";
 import { plots } from "./plots.js";
@@ -14,12 +13,11 @@ export function view(context) {
   const readOnly = element("p", { class: "soft", hidden: true });
   const models = cards(context);
   const attention = summary({ show: models.show });
-  const problem = element("p", { class: "problem", role: "alert" });
-  const downloads = downloadsPanel(modelActions(context, { changed: () => {}, failed: (text) => setText(problem, text) }));
+  const downloads = downloadsPanel(context);
   const lastHour = plots(context);
   const log = logPanel(context, { folded: true });
   const inFlight = requests(context, (id) => log.filter({ request_id: id }));
-  const parts = element("div", { class: "stack", hidden: true }, attention.element, problem, downloads.element, models.element, lastHour.element, inFlight.element, log.element);
+  const parts = element("div", { class: "stack", hidden: true }, attention.element, downloads.element, models.element, lastHour.element, inFlight.element, log.element);
   return {
     element: element("div", {}, element("h1", { class: "visually-hidden" }, "Overview"), waiting, readOnly, parts),
     update(overview) {
@@ -31,7 +29,7 @@ export function view(context) {
       setText(readOnly, access?.keys_needed ? `Read-only: the key ${access.key} is not an administrator's. It sees its own models and requests.` : "Read-only: without keys, only a browser on the server's machine may change it.");
       const now = Math.floor(store.now);
       attention.update(overview, now);
-      downloads.update(overview, Boolean(access?.admin));
+      downloads.update(overview);
       models.update(overview, now);
       inFlight.update(overview, now);
       lastHour.update(now);
