@@ -6,6 +6,7 @@ const PLACE = "lemonbus-key";
 
 export class Access {
   #asking = null;
+  #declined = false;
   onChange = () => {};
 
   get key() {
@@ -19,10 +20,13 @@ export class Access {
   }
 
   // Asks a person for a key; returns whether there is another one than `refused` now. Several callers share one dialog.
-  async ask(problem = "", refused = "") {
+  // Who has closed it is not asked by requests again, only when `wanted`: by the button in the header.
+  async ask(problem = "", refused = "", { wanted = false } = {}) {
     if (this.key !== refused) return true;
+    if (this.#declined && !wanted) return false;
     this.#asking ||= this.#dialog(problem).finally(() => (this.#asking = null));
-    return this.#asking;
+    this.#declined = !(await this.#asking);
+    return !this.#declined;
   }
 
   async #dialog(problem) {

@@ -53,7 +53,7 @@ export class Header {
   update(store) {
     this.#showConnection(store);
     const { overview } = store;
-    const keys = overview?.access?.keys_needed || this.#access.key;
+    const keys = overview?.access?.keys_needed || this.#access.key || store.connection.state === "refused";
     this.key.hidden = !keys;
     setText(this.key, overview?.access?.key ? `Key: ${overview.access.key}` : "Key");
     if (!overview) return;
@@ -74,12 +74,12 @@ export class Header {
 
   #showConnection(store) {
     const { state, message, retryAt } = store.connection;
-    const wait = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
+    const wait = retryAt ? `; next attempt in ${Math.max(0, Math.ceil((retryAt - Date.now()) / 1000))} s` : "";
     const texts = {
       connecting: message ? `Connecting again … (${message})` : "Connecting …",
       live: store.silent ? "The server is silent" : "Live",
-      lost: `Not connected: ${message}; next attempt in ${wait} s`,
-      refused: `Refused: ${message}; next attempt in ${wait} s`,
+      lost: `Not connected: ${message}${wait}`,
+      refused: `Refused: ${message}${wait}`,
     };
     setText(this.connection, texts[state]);
     setAttribute(this.connection, "data-state", state === "live" && store.silent ? "silent" : state);
@@ -89,7 +89,7 @@ export class Header {
   async #changeKey() {
     const before = this.#access.key;
     this.#access.key = "";
-    if (!(await this.#access.ask())) this.#access.key = before;
+    if (!(await this.#access.ask("", "", { wanted: true }))) this.#access.key = before;
     else location.reload();
   }
 }

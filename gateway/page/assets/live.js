@@ -23,7 +23,8 @@ export async function follow(api, store) {
       });
       lose(store, attempt, "lost", reason);
     } catch (problem) {
-      lose(store, attempt, problem.status ? "refused" : "lost", problem.message);
+      if (problem.status === 401) store.setConnection("refused", "the server needs an API key"); // the header has a button for it
+      else lose(store, attempt, problem.status ? "refused" : "lost", problem.message);
     }
     await until(store.connection.retryAt);
     store.setConnection("connecting", store.connection.message);
@@ -34,7 +35,7 @@ function lose(store, attempt, state, message) {
   store.setConnection(state, message, Date.now() + pauseBefore(attempt));
 }
 
-// Waits until a time, or until the machine has a network again or the page is looked at again.
+// Waits until a time (0: for ever), or until the machine has a network again or the page is looked at again.
 function until(time) {
   return new Promise((resolve) => {
     const end = () => {
@@ -46,7 +47,7 @@ function until(time) {
     const looked = () => {
       if (!document.hidden) end();
     };
-    const timer = setTimeout(end, Math.max(0, time - Date.now()));
+    const timer = time && setTimeout(end, Math.max(0, time - Date.now()));
     window.addEventListener("online", end);
     document.addEventListener("visibilitychange", looked);
   });
