@@ -267,7 +267,7 @@ def test_the_text_of_a_recording(try_model: Try, tmp_path: Path) -> None:
     assert "-F file=@a.wav" in curl(page)
 
 
-def test_a_picture_is_drawn(artists: LemonbusServer, try_model: Try) -> None:
+def test_a_picture_is_drawn(artists: LemonbusServer, try_model: Try, tmp_path: Path) -> None:
     page = try_model("SD-Turbo", artists)
     page.tab.get_by_label("Prompt").fill("a cat")
     page.tab.get_by_label("Seed").fill("-3")
@@ -282,6 +282,12 @@ def test_a_picture_is_drawn(artists: LemonbusServer, try_model: Try) -> None:
     with page.tab.expect_download() as download:
         page.by_role("link", "Download picture-7.png").click()
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "cat.png").write_bytes(png(64, 64))
+    page.tab.get_by_label("Start from a picture").set_input_files(tmp_path / "cat.png")
+    page.tab.get_by_label("Prompt").fill("a dog")
+    assert "-F image=@cat.png" in curl(page)
+    page.by_role("button", "Draw").click()
+    page.by_role("img", "a dog").wait_for()
 
 
 def test_a_text_is_read_aloud(artists: LemonbusServer, try_model: Try) -> None:

@@ -7,7 +7,7 @@ import { element } from "./dom.js";
 export function curlBox({ request, access, announce }) {
   const line = element("pre", { class: "curl", tabindex: 0, "aria-label": "curl line", hidden: true });
   const empty = element("p", { class: "empty" }, "Fill in the form first.");
-  const copy = element("button", { type: "button", class: "small", onclick: () => copyText(line).then((done) => announce(done ? "Copied." : "Selected: press Ctrl+C to copy it.")) }, "Copy");
+  const copy = element("button", { type: "button", class: "small", onclick: () => copyText(line.textContent, line).then(announce) }, "Copy");
   const key = element("p", { class: "soft", hidden: true }, "LEMONBUS_API_KEY must have your key.");
   const folder = element("p", { class: "soft", hidden: true }, "Files are read from the present folder.");
   const box = element("details", { class: "curl-box", ontoggle: () => update() }, element("summary", {}, "The same with curl"), empty, line, key, folder, copy);
@@ -23,14 +23,14 @@ export function curlBox({ request, access, announce }) {
   return { element: box, update };
 }
 
-// Copies the text of an element; returns whether it is copied. Without a secure connection, browsers give no clipboard to
-// pages, but many still copy what is selected.
-export async function copyText(source) {
+// Copies a text, and returns what to say about it. Without a secure connection, browsers give no clipboard to pages, but many
+// still copy what is selected: `shown` is the element that shows the text.
+export async function copyText(text, shown) {
   try {
-    await navigator.clipboard.writeText(source.textContent);
-    return true;
+    await navigator.clipboard.writeText(text);
+    return "Copied.";
   } catch {
-    getSelection().selectAllChildren(source);
-    return document.execCommand("copy");
+    getSelection().selectAllChildren(shown);
+    return document.execCommand("copy") ? "Copied." : "Selected: press Ctrl+C to copy it.";
   }
 }

@@ -70,6 +70,12 @@ test("an end without the server's end mark is a failure", () => {
   assert.match(after(['{"choices":[{"del', 1]).problem, /cut off/);
 });
 
+test("a request that fails, and a connection that breaks", () => {
+  assert.equal(conversation.broken(conversation.newAnswer("m", 0), "the server is full").problem, "the server is full");
+  assert.match(conversation.broken(after([chunk({ content: "Once" }), 1]), "no connection").problem, /before the answer was complete/);
+  assert.equal(conversation.broken(after(["[DONE]", 1]), "no connection").state, "done");
+});
+
 test("a stop keeps what came", () => {
   const answer = conversation.stopped(after([chunk({ content: "Once" }), 1]));
   assert.deepEqual([answer.state, answer.text], ["stopped", "Once"]);

@@ -73,6 +73,13 @@ test("a picture", () => {
   });
 });
 
+test("a picture of another one", () => {
+  const picture = new File(["PNG"], "cat.png");
+  const { form, path } = requests.editRequest("m", "a dog", picture, { steps: 4, strength: 0.5 });
+  assert.equal(path, "v1/images/edits");
+  assert.deepEqual(form, [["model", "m"], ["prompt", "a dog"], ["steps", "4"], ["strength", "0.5"], ["image", { file: "cat.png", blob: picture }]]);
+});
+
 test("speech", () => {
   const request = requests.speechRequest("m", "Hello", { voice: "af", speed: 1.5, format: "mp3" });
   assert.deepEqual(request.body, { model: "m", input: "Hello", response_format: "mp3", voice: "af", speed: 1.5 });

@@ -183,7 +183,7 @@ export class Chat {
       await api.texts(response, new EventParser(), onEvent, signal);
       take(conversation.ended);
     } catch (problem) {
-      take((answer) => (problem.name === "AbortError" ? conversation.stopped(answer) : conversation.failed(answer, problem.message)));
+      take((answer) => (problem.name === "AbortError" ? conversation.stopped(answer) : conversation.broken(answer, problem.message)));
     }
     this.#working(null);
     this.curl.update();

@@ -2,6 +2,7 @@
 
 export const MAX_EXCHANGES = 100; // the oldest are forgotten, so that a page that is open for a day holds its memory
 export const MAX_ANSWER = 400_000; // characters of an answer; a model may never stop by itself
+const CUT_OFF = "The connection ended before the answer was complete.";
 
 // An answer's state: waiting, running, done, stopped (by the person), failed. Times are milliseconds.
 export function newAnswer(model, now) {
@@ -69,7 +70,12 @@ function withCalls(calls, deltas) {
 
 // The answer when its stream ends: only the server's own end mark makes it whole.
 export function ended(answer) {
-  return isOver(answer) ? answer : failed(answer, "The connection ended before the answer was complete.");
+  return isOver(answer) ? answer : failed(answer, CUT_OFF);
+}
+
+// The answer when its request failed with a problem: before it began, or because the connection broke.
+export function broken(answer, problem) {
+  return answer.state === "waiting" ? failed(answer, problem) : ended(answer);
 }
 
 export function failed(answer, problem) {

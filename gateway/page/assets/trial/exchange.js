@@ -21,8 +21,7 @@ export class ExchangeView {
     this.calls = element("ul", { class: "plain calls", "aria-label": "Tool calls", hidden: true });
     this.problem = element("p", { class: "problem", hidden: true });
     this.facts = element("p", { class: "soft facts-line" });
-    const copied = (done) => announce(done ? "Copied." : "Selected: press Ctrl+C to copy it.");
-    this.copy = element("button", { type: "button", class: "small", hidden: true, onclick: () => copyText(this.text).then(copied) }, "Copy");
+    this.copy = element("button", { type: "button", class: "small", hidden: true, onclick: () => copyText(this.#answer.text, this.text).then(announce) }, "Copy");
     this.retry = element("button", { type: "button", class: "small", hidden: true, onclick: retry }, "Try again");
     const pictures = question.pictures.length ? element("div", { class: "thumbnails" }, question.pictures.map(thumbnail)) : null;
     this.question = element("article", { class: "question", "aria-label": "Question" }, element("h3", {}, "You"), pictures, element("div", { class: "text" }, question.text));
@@ -57,7 +56,7 @@ export class ExchangeView {
     setText(this.facts, answer.state === "waiting" ? waiting : factsOf(answer));
   }
 
-  // Only what follows `#stable` is divided into parts again: a long answer costs no more for each token than a short one.
+  // Only what follows `#stable` is divided into parts again.
   #showText(text) {
     const found = parts(text.slice(this.#stable));
     found.forEach((part, place) => {

@@ -69,6 +69,15 @@ export function drawingRequest(model, prompt, options = {}) {
   return { method: "POST", path: "v1/images/generations", body, picture: "picture.png" };
 }
 
+// A picture of a prompt and another picture, a File: how much of that may change is `strength`, from 0 to 1.
+export function editRequest(model, prompt, picture, { strength = null, ...options } = {}) {
+  const { body } = drawingRequest(model, prompt, options);
+  if (strength !== null) body.strength = strength;
+  const form = Object.entries(body).map(([name, value]) => [name, String(value)]);
+  form.push(["image", { file: picture.name, blob: picture }]);
+  return { method: "POST", path: "v1/images/edits", form, picture: "picture.png" };
+}
+
 // A text read aloud.
 export function speechRequest(model, text, { voice = "", speed = null, format = "wav" } = {}) {
   const body = { model, input: text, response_format: format };

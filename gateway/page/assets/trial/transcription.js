@@ -13,7 +13,7 @@ export function transcription(context) {
   const about = element("span", { class: "soft" });
   const player = element("audio", { controls: true, hidden: true, "aria-label": "Recording" });
   const text = element("div", { class: "text transcript" });
-  const copy = element("button", { type: "button", class: "small", onclick: () => copyText(text).then(() => context.announce("Copied.")) }, "Copy");
+  const copy = element("button", { type: "button", class: "small", onclick: () => copyText(text.textContent, text).then(context.announce) }, "Copy");
   const result = element("div", { class: "trial-result", hidden: true }, element("h3", {}, "Transcript"), text, element("div", { class: "trial-actions" }, copy));
   let recorded = null; // a File
   let sound = null;
