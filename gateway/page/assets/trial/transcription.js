@@ -8,7 +8,7 @@ import { transcriptionRequest } from "./requests.js";
 
 export function transcription(context) {
   const input = element("input", { type: "file", accept: "audio/*,video/*" });
-  const language = element("input", { type: "text", placeholder: "find out", maxlength: 20, autocomplete: "off" });
+  const language = element("input", { type: "text", placeholder: "automatic", maxlength: 20, autocomplete: "off" });
   const record = element("button", { type: "button" }, "Record");
   const about = element("span", { class: "soft" });
   const player = element("audio", { controls: true, hidden: true, "aria-label": "Recording" });
