@@ -2,6 +2,7 @@
 import { element, keyedList, setAttribute, setText } from "../dom.js";
 import { age, bytes, count, duration, moment, placeName, plural, rate } from "../format.js";
 import { actionButtons, modelActions } from "../management/actions.js";
+import { formOf } from "../trial/requests.js";
 import { diagnose, unloading } from "./diagnosis.js";
 
 const MOST_SLOTS_DRAWN = 16;
@@ -31,8 +32,9 @@ export function card(context, name) {
   const more = element("details", {}, element("summary", {}, "Details", element("span", { class: "visually-hidden" }, ` of ${name}`)), details);
   const problem = element("p", { class: "problem", role: "alert" });
   const buttons = actionButtons(modelActions(context, { changed: () => {}, failed: (text) => setText(problem, text) }), name, usable);
+  const trial = element("a", { class: "button small", href: `#/try?model=${encodeURIComponent(name)}`, hidden: true }, "Try", element("span", { class: "visually-hidden" }, ` ${name}`));
   const title = element("h3", { id: cardId(name), tabindex: "-1" }, name);
-  const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, state), causes, facts.element, waiting, problem, buttons.element, more);
+  const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, trial, state), causes, facts.element, waiting, problem, buttons.element, more);
   let latest = null;
   let seen = true;
   const observer = new IntersectionObserver((entries) => {
@@ -49,6 +51,7 @@ export function card(context, name) {
     setAttribute(state, "class", `tag ${tone}`);
     setAttribute(whole, "data-tone", found[0]?.tone || tone || null);
     pinned.hidden = !model.pinned;
+    trial.hidden = !formOf({ model_type: model.type });
     syncCauses(found.map((cause) => [cause.kind, cause]));
     drawSlots(slots, model);
     facts.update(model, now);
