@@ -139,3 +139,12 @@ def test_500_models_are_searched(start_stand_in: StartStandIn, open_page: OpenPa
     server.send("patch", {"models": {names[8]: ready()}})
     page.by_role("main").get_by_label("Show").select_option("Loaded")
     page.by_role("main").get_by_text(f"2 models of {MANY}").wait_for()
+
+
+def test_the_actions_are_in_sight(shared_server: LemonbusServer, open_page: OpenPage) -> None:
+    """The catalogue has models with long names and with aliases."""
+    page = open_page(shared_server, LIST, width=1000)
+    page.by_role("button", f"Options … {CHAT}", exact=True).wait_for()
+    assert page.tab.evaluate(
+        "[...document.querySelectorAll('.table-wrap')].every((each) => each.scrollWidth <= each.clientWidth)"
+    )

@@ -25,7 +25,7 @@ export function modelList(actions) {
     caption: "Models",
     empty: "No model matches.",
     columns: [
-      { title: "Model", make: (name) => nameCell(name) },
+      { title: "Model", wrap: true, make: (name) => nameCell(name) },
       { title: "State", make: () => stateCell() },
       { title: "Type", text: (row) => row.type || "–" },
       { title: "Recipe", text: (row) => row.recipe || "–" },
