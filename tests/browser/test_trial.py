@@ -28,6 +28,7 @@ else:
     sync_api = DeferredModule("playwright.sync_api")
 
 TEXT = CHAT_TEXT.strip()
+HTML = "<img src=x onerror=alert(1)>"
 REFUSED = [r"^Failed to load resource: .* 4\d\d "]
 """What Chromium says when the server refuses something."""
 WEATHER = {
@@ -96,7 +97,7 @@ def test_a_chat(try_model: Try) -> None:
     )
     message(page).type("Hello")
     message(page).press("Shift+Enter")
-    message(page).type("<img src=x onerror=alert(1)>")
+    message(page).type(HTML)
     message(page).press("Enter")
     answer = page.by_role("article", "Answer")
     answer.get_by_text("prompt tokens").wait_for()
@@ -105,14 +106,14 @@ def test_a_chat(try_model: Try) -> None:
         re.compile(r"first token .* · .* tokens/s · 2\d tokens · \d+ prompt tokens")
     )
     question = page.by_role("article", "Question")
-    assert "Hello\n<img src=x onerror=alert(1)>" in question.inner_text()
+    assert f"Hello\n{HTML}" in question.inner_text()
     assert question.locator("img").count() == 0, "a text is never HTML"
     page.wait("spoken.length > 0", "the answer is announced")
     assert page.tab.evaluate("spoken") == [TEXT], "once, and not token by token"
     assert message(page).input_value() == ""
     sync_api.expect(message(page)).to_be_focused()
     sent = json.loads(re.search(r"-d '(.*)'$", curl(page), re.DOTALL)[1])  # type: ignore[index]
-    assert sent["messages"] == [{"role": "user", "content": "Hello\n<img src=x onerror=alert(1)>"}]
+    assert sent["messages"] == [{"role": "user", "content": f"Hello\n{HTML}"}]
 
 
 def test_a_conversation_goes_on_with_another_model_and_after_another_view(try_model: Try) -> None:
@@ -173,14 +174,15 @@ def test_stop_ends_the_request(start_server: StartServer, try_model: Try) -> Non
 
 def test_an_error_inside_a_stream(try_model: Try) -> None:
     page = try_model("extra.tiny-chat")
-    events = [{"choices": [{"index": 0, "delta": {"content": "Once"}}]}, {"error": {"message": "the engine has died"}}]
+    events = [{"choices": [{"index": 0, "delta": {"content": HTML}}]}, {"error": {"message": "the engine has died"}}]
     body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
     page.tab.route("**/v1/chat/completions", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
     message(page).fill("Hello")
     message(page).press("Enter")
     answer = page.by_role("article", "Answer")
     answer.get_by_text("the engine has died").wait_for()
-    sync_api.expect(answer.locator(".answer-text")).to_have_text("Once")
+    sync_api.expect(answer.locator(".answer-text")).to_have_text(HTML)
+    assert answer.locator("img").count() == 0, "a text is never HTML"
     page.tab.unroute("**/v1/chat/completions")
     answer.get_by_role("button", name="Try again").click()
     sync_api.expect(page.by_role("article", "Answer").locator(".answer-text")).to_have_text(TEXT)
@@ -265,6 +267,49 @@ def test_the_text_of_a_recording(try_model: Try, tmp_path: Path) -> None:
     page.by_role("button", "Transcribe").click()
     sync_api.expect(page.tab.locator(".transcript")).to_have_text(TEXT)
     assert "-F file=@a.wav" in curl(page)
+
+
+MICROPHONE = """() => {
+  navigator.mediaDevices.getUserMedia = async () => {
+    if (window.refused) throw new DOMException("", "NotAllowedError");
+    const sound = new AudioContext();
+    const target = sound.createMediaStreamDestination();
+    const tone = sound.createOscillator();
+    tone.connect(target);
+    tone.start();
+    return (window.stream = target.stream);
+  };
+}"""
+"""A microphone that hears a tone."""
+
+
+def test_what_the_microphone_hears(try_model: Try) -> None:
+    page = try_model("extra.tiny-whisper")
+    form = page.by_role("region", "Transcription")
+    form.wait_for()
+    page.tab.evaluate(MICROPHONE)
+    page.tab.evaluate("window.refused = true")
+    form.get_by_role("button", name="Record", exact=True).click()
+    form.get_by_text("The browser refused the microphone").wait_for()
+    page.tab.evaluate("window.refused = false")
+    form.get_by_role("button", name="Record", exact=True).click()
+    form.get_by_text(re.compile(r"^Recording: [1-9]")).wait_for()
+    form.get_by_role("button", name="Stop recording").click()
+    form.get_by_text("Recorded: recording.webm").wait_for()
+    assert page.tab.evaluate("stream.getTracks().every((track) => track.readyState === 'ended')")
+    form.get_by_role("button", name="Transcribe").click()
+    sync_api.expect(page.tab.locator(".transcript")).to_have_text(TEXT)
+
+
+def test_a_recording_ends_with_the_view(try_model: Try) -> None:
+    page = try_model("extra.tiny-whisper")
+    form = page.by_role("region", "Transcription")
+    form.wait_for()
+    page.tab.evaluate(MICROPHONE)
+    form.get_by_role("button", name="Record", exact=True).click()
+    form.get_by_text(re.compile(r"^Recording: ")).wait_for()
+    page.go("#/usage")
+    page.wait("stream.getTracks().every((track) => track.readyState === 'ended')", "nothing listens any more")
 
 
 def test_a_picture_is_drawn(artists: LemonbusServer, try_model: Try, tmp_path: Path) -> None:
