@@ -16,6 +16,7 @@ from protocol.runtime.journal_priorities import PRIORITIES, stderr_is_journal
 
 if TYPE_CHECKING:
     from gateway.cli.exit_codes import CommandError
+    from protocol.messages.disk_usage import DiskItem
     from protocol.messages.system_info import BackendStatus
 
 AS_JSON: Final = "lemonbus --json"
@@ -84,6 +85,13 @@ def backend_columns(backend: BackendStatus) -> tuple[str, str, str, str]:
     """Return a backend's state, version, devices and note, for a table."""
     note = " ".join(filter(None, (backend.message, backend.action)))
     return backend.state, backend.version or "-", " ".join(backend.devices) or "-", note or "-"
+
+
+def disk_columns(item: DiskItem) -> tuple[str, str, str, str, str]:
+    """Return the size of something on the disk, what of it others share, what it is, its name and a note, for a table."""
+    note = f"unused: {item.unused}" if item.unused else "-"
+    shared = size(item.shared) if item.shared else "-"
+    return size(item.size), shared, item.kind.replace("_", " "), item.name, note
 
 
 def size(number: float) -> str:

@@ -6,6 +6,7 @@ from protocol.messages.backend_installs import StartInstall, StartUninstall
 from protocol.runtime import logs
 from supervisor.backends.inventory import BackendInventory
 from supervisor.handlers.backends import BackendJobs
+from supervisor.handlers.disk_usage import DiskCalls
 from supervisor.handlers.metrics import MetricsCalls, ServerSnapshots
 from supervisor.handlers.models.deletion import Deletions
 from supervisor.handlers.models.file_headers import FileHeaders
@@ -175,6 +176,15 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
     )
     lists = ModelLists(models, headers, view, calls, errors)
     variants = VariantQueries(settings, loop, jobs, calls)
+    disk = DiskCalls(
+        loop=loop,
+        models=models,
+        downloads=registry,
+        record=components.record,
+        view=view,
+        jobs=jobs,
+        calls=calls,
+    )
     made = (
         components.remote_lists,
         downloads,
@@ -185,6 +195,7 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         loading,
         pulls,
         variants,
+        disk,
         sampling,
     )
     return [each.handlers() for each in made]

@@ -1,13 +1,9 @@
-"""The files of this machine that an entry means, if they are there: read from the disk at every call.
-
-The hub's cache is read in its documented layout (``models--OWNER--REPO/snapshots/REVISION/…``). Its library is not
-imported, because it would cost the supervisor memory.
-"""
+"""The files of this machine that an entry means, if they are there: read from the disk at every call."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +16,7 @@ from protocol.messages.model_files import CheckpointSource, ModelFile
 from protocol.models import checkpoints, repository_files
 from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint, TagCheckpoint
 from protocol.models.repository_files import GENAI_CONFIG
+from protocol.models.stored_files import checkpoint_files, files_of_packages, snapshots, walk
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 
 
@@ -93,7 +90,7 @@ def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
     if not isinstance(parsed, HubCheckpoint):
         file = parsed.file(cache_dir)
         if isinstance(parsed, PackagesCheckpoint) and file.is_file():
-            return _with_size([file, *sorted(_files_of_packages(file) - {file})], "")
+            return _with_size([file, *sorted(files_of_packages(file) - {file})], "")
         return _with_size([file], file.parent)
     if not os.path.isdir(f"{checkpoints.hub_cache()}/{parsed.folder}"):  # noqa: PTH112
         return None  # the usual case; a list asks for every model of the catalogue
@@ -127,21 +124,7 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
     """Return every file that belongs to an entry, in all snapshots and of all its sources, complete or not."""
     found: set[Path] = set()
     for source in entry.sources:
-        parsed = checkpoints.parse(source.checkpoint)
-        if isinstance(parsed, TagCheckpoint):
-            found |= _existing(parsed.mark(cache_dir))
-        elif isinstance(parsed, PackagesCheckpoint):
-            found |= _files_of_packages(parsed.file(cache_dir))
-        elif not isinstance(parsed, HubCheckpoint):
-            found |= _existing(parsed.file(cache_dir))
-        else:
-            for snapshot in snapshots(checkpoints.hub_cache() / parsed.folder):
-                names = list(walk(snapshot))
-                chosen = [
-                    *repository_files.choose_files(names, parsed.variant),
-                    repository_files.projector(names, source.mmproj),
-                ]
-                found |= {snapshot / name for name in chosen if name}
+        found |= checkpoint_files(source.checkpoint, source.mmproj, cache_dir)
     return found
 
 
@@ -161,16 +144,6 @@ def sized(paths: Iterable[Path]) -> list[ModelFile]:
     return found
 
 
-def _files_of_packages(file: Path) -> set[Path]:
-    """Return all files of the folder of a model that is made of packages, by its main file."""
-    return {file.parent / name for name in walk(file.parent) if not name.startswith(".")}
-
-
-def _existing(path: Path) -> set[Path]:
-    # Path's own method raises for invalid names and without permission.
-    return {path} if os.path.exists(path) else set()  # noqa: PTH110
-
-
 def _located_by_tag(parsed: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
     """Return the record of a model that its recipe's own program keeps: it is loaded by its tag."""
     mark = parsed.mark(cache_dir)
@@ -181,32 +154,6 @@ def _located_by_tag(parsed: TagCheckpoint, cache_dir: str) -> ModelFiles | None:
         return None
     size = noted.get("size", 0)
     return ModelFiles(parsed.tag, "", size if isinstance(size, int) else 0, int(facts.st_mtime))
-
-
-def snapshots(repo: Path) -> Iterator[Path]:
-    """Yield the snapshots of a cached repository, beginning with the one that ``main`` points to."""
-    try:
-        main = small_files.read_small_file(repo / "refs" / "main").decode("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        main = ""
-    try:
-        revisions = list((repo / "snapshots").iterdir())
-    except OSError:
-        return
-    yield from sorted(revisions, key=lambda folder: (folder.name != main, folder))
-
-
-def walk(folder: Path, prefix: str = "") -> Iterator[str]:
-    """Yield the names of all files below a folder, with ``prefix`` before them."""
-    try:
-        with os.scandir(folder) as found:
-            for item in found:
-                if item.is_dir(follow_symlinks=False):
-                    yield from walk(Path(item.path), f"{prefix}{item.name}/")
-                else:
-                    yield prefix + item.name
-    except OSError:
-        return
 
 
 def _with_size(paths: Sequence[str | Path], mmproj: str | Path) -> ModelFiles | None:

@@ -229,10 +229,14 @@ class ModelRegistry:
         self.user_aliases.drop_alias(alias)
         self._index()
 
+    def all_entries(self) -> list[CatalogueEntry]:
+        """Return all entries, downloaded or not."""
+        self._refresh()
+        return list(self._names.entries())
+
     def others(self, entry: CatalogueEntry) -> list[CatalogueEntry]:
         """Return all other entries: files that they use are not deleted with this one."""
-        self._refresh()
-        return [other for other in self._names.entries() if other.name != entry.name]
+        return [other for other in self.all_entries() if other.name != entry.name]
 
     def configuration_of(self, settings: Settings) -> ModelConfiguration:
         """Return what the sections of other settings would say; nothing changes."""

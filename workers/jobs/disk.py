@@ -50,6 +50,22 @@ def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         os.close(lock)
 
 
+@contextmanager
+def locked_now(path: Path) -> Iterator[bool]:
+    """Hold the lock file if no other process does; yield whether it is held. A link is never followed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o664)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(lock)
+
+
 def size_of(path: Path) -> int:
     """Return the size of a file, 0 if there is none."""
     try:
