@@ -35,7 +35,7 @@ MARK: Final = "BROWSER_UNDER_TEST"
 """A variable in the environment of each of its processes."""
 ARGUMENTS: Final = (
     *("--disable-background-networking", "--disable-gpu", "--force-color-profile=srgb", "--font-render-hinting=none"),
-    "--js-flags=--expose-gc",
+    "--host-resolver-rules=MAP *.test 127.0.0.1",  # for pages of other hosts
 )
 WATCH: Final = """
 addEventListener("securitypolicyviolation", (event) =>
