@@ -7,7 +7,7 @@ from tests.browser.overviews import START, overview, ready
 
 SHOWN = 1000
 """Lines that the page shows at most."""
-FLOOD = """
+WRITES_A_LOG = """
 window.written = 0;
 window.WebSocket = class {
   constructor() { this.timer = setTimeout(() => this.onopen?.()); }
@@ -28,13 +28,13 @@ window.WebSocket = class {
 """A WebSocket that writes a log by itself, two lines for each millisecond that passes: only the page and the browser are busy."""
 
 
-def test_a_flood_of_lines_leaves_the_page_usable(start_stand_in: StartStandIn, open_page: OpenPage) -> None:
+def test_the_page_stays_usable_while_many_lines_come(start_stand_in: StartStandIn, open_page: OpenPage) -> None:
     server = start_stand_in(overview({"a-model": ready()}))
     page = open_page(server)
-    page.tab.add_init_script(FLOOD)
+    page.tab.add_init_script(WRITES_A_LOG)
     page.tab.reload()
     page.go("#/logs")
-    page.wait("written > 3000", "the flood has begun")
+    page.wait("written > 3000", "there are lines")
     before = page.counters()
     # It reads what its server sends, it takes what a person types, and it filters.
     server.send("patch", {"time": START + 1, "running": 3})
