@@ -45,6 +45,7 @@ help:
 	@echo 'make proxies fetch nginx and Caddy for the tests that need them; if they are not available, it says so'
 	@echo 'make prometheus  the same for Prometheus'
 	@echo 'make browser install Chromium for the tests that need it; if it is not available, it says so'
+	@echo 'make screenshots take the pictures of docs/screenshots, after MINUTES (2) of requests'
 	@echo 'make clean   remove everything that the others made'
 
 serve: $(VENV)/.serve
@@ -109,6 +110,9 @@ prometheus: $(VENV)/.test
 # It needs so many libraries that it is installed.
 browser: $(VENV)/.test
 	@$(BIN)/python -m tests.support.debian_packages chromium
+
+screenshots: $(VENV)/.test
+	@$(BIN)/python -m tests.screenshots --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info deploy/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -18,7 +18,7 @@ window.WebSocket = class {
   }
   write() {
     const seq = (window.written += 1);
-    const line = `line ${seq} of a model that says more than anybody reads`;
+    const line = `line ${seq} of a model that answers a request`;
     const entry = { seq, timestamp: "2031-05-01 09:05:07.123", severity: seq % 7 ? "Info" : "Error", tag: "Engine", line };
     this.onmessage({ data: JSON.stringify({ type: "logs.entry", entry }) });
   }

@@ -8,8 +8,8 @@ const NONE = "–";
 export function keyedTable({ caption, columns, empty, rowClass = () => null }) {
   const head = element("tr", {}, columns.map(({ title, number }) => element("th", { scope: "col", class: number && "number" }, title)));
   const body = element("tbody");
-  const table = element("table", { class: "rows" }, element("caption", { class: "visually-hidden" }, caption), element("thead", {}, head), body);
-  const nothing = element("p", { class: "empty" }, empty);
+  const table = element("table", { class: "rows", hidden: true }, element("caption", { class: "visually-hidden" }, caption), element("thead", {}, head), body);
+  const nothing = element("p", { class: "empty", hidden: true }, empty); // both are hidden until it is known which
   const syncRows = keyedList(body, (_item, key) => row(columns, key, rowClass));
   return {
     element: element("div", { class: "table-wrap" }, table, nothing),
