@@ -54,13 +54,13 @@ def test_a_model_is_loaded_with_another_context(start_server: StartServer, open_
     sync_api.expect(dialog.get_by_label("curl line")).to_contain_text('"ctx_size":1024')
     dialog.get_by_role("button", name="Load", exact=True).click()
     dialog.wait_for(state="detached")
-    row_of(page, CHAT).get_by_text("loaded", exact=True).wait_for()
+    row_of(page, CHAT).get_by_text("Ready", exact=True).wait_for()
     assert server.client.get(f"/v1/models/{CHAT}").json()["context_length"] == 1024
     row_of(page, CHAT).get_by_role("link").click()
     option = page.by_role("row").filter(has_text="ctx_size")
     sync_api.expect(option).to_contain_text("1024")
     page.by_role("button", f"Unload {CHAT}", exact=True).click()
-    page.by_role("region", CHAT).get_by_text("not loaded", exact=True).wait_for()
+    page.by_role("region", CHAT).get_by_text("Not loaded", exact=True).wait_for()
     assert not page.audit()
 
 
@@ -83,13 +83,13 @@ def test_a_new_model_is_added_paused_resumed_and_deleted(
     downloads = page.by_role("region", "Downloads")
     downloads.get_by_role("button", name=f"Pause {NEW}").click()
     downloads.get_by_text(re.compile("^paused: ")).wait_for()
-    row_of(page, NEW).get_by_text("download paused").wait_for()
+    row_of(page, NEW).get_by_text("Download paused").wait_for()
     (job,) = server.client.get("/v1/downloads").json()
     assert (job["model_name"], job["status"]) == (NEW, "paused")
     hub.hold_after = 0
     hub.released.set()
     downloads.get_by_role("button", name=f"Resume {NEW}").click()
-    row_of(page, NEW).get_by_text("not loaded", exact=True).wait_for()
+    row_of(page, NEW).get_by_text("Not loaded", exact=True).wait_for()
     row_of(page, NEW).get_by_role("link").click()
     page.by_role("button", f"Delete … {NEW}", exact=True).click()
     confirm = page.by_role("dialog", f"Delete {NEW}?")
@@ -131,7 +131,7 @@ def test_500_models_are_searched(start_stand_in: StartStandIn, open_page: OpenPa
     search = page.by_role("main").get_by_label("Search")
     search.fill("model-7")
     page.by_role("main").get_by_text(f"11 models of {MANY}").wait_for()
-    sync_api.expect(page.by_role("main").get_by_role("row").nth(1)).to_contain_text("loaded")
+    sync_api.expect(page.by_role("main").get_by_role("row").nth(1)).to_contain_text("Ready")
     page.by_role("main").get_by_label("Show").select_option("Not downloaded")
     page.by_role("main").get_by_text(f"5 models of {MANY}").wait_for()
     search.fill("")
@@ -148,3 +148,16 @@ def test_the_actions_are_in_sight(shared_server: LemonbusServer, open_page: Open
     assert page.tab.evaluate(
         "[...document.querySelectorAll('.table-wrap')].every((each) => each.scrollWidth <= each.clientWidth)"
     )
+
+
+def test_a_dialog_is_closed_when_another_view_is_shown(start_stand_in: StartStandIn, open_page: OpenPage) -> None:
+    server = start_stand_in(overview({}))
+    server.answers |= {"/v1/models": {"data": []}, "/v1/system-info": {"recipes": {"llamacpp": {"backends": {}}}}}
+    page = open_page(server)
+    page.go(LIST)
+    page.by_role("button", "Add a model …").click()
+    dialog = page.by_role("dialog", "Add a model")
+    dialog.wait_for()
+    page.tab.go_back()
+    dialog.wait_for(state="detached")
+    page.by_role("heading", "Who waits").wait_for()

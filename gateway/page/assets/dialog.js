@@ -31,7 +31,10 @@ export function openDialog({ title, body, submit = "OK", cancel = "Cancel", dang
       given = result();
       dialog.close();
     });
+    const leave = () => dialog.close(); // another view is shown
+    window.addEventListener("hashchange", leave);
     dialog.addEventListener("close", () => {
+      window.removeEventListener("hashchange", leave);
       dialog.remove();
       resolve(given);
     });

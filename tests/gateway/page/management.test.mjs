@@ -22,22 +22,23 @@ test("loaded models come first, then downloads, downloaded models, others, and t
 test("a model that is being registered is in the list as long as its download is not over", () => {
   const found = models.rowsOf([], { downloads: { "user.new": { state: "paused" }, "user.done": { state: "done" }, "user.failed": { state: "failed" } } });
   assert.deepEqual(named(found), ["user.new"]);
-  assert.equal(models.stateText(found[0]), "download paused");
+  assert.equal(models.stateText(found[0]), "Download paused");
   assert.deepEqual(models.actionsOf(found[0]), ["resume", "delete"]);
 });
 
 test("states in words, and what can be done", () => {
   const cases = [
-    [listed("m"), {}, "not loaded", ["load", "options", "delete"]],
-    [listed("m"), { state: "ready" }, "loaded", ["unload", "options", "pin", "delete"]],
-    [listed("m"), { state: "ready", pinned: true }, "loaded", ["unload", "options", "unpin", "delete"]],
-    [listed("m"), { state: "loading" }, "loading", ["unload", "delete"]],
-    [listed("m"), { state: "backing_off" }, "failed, tried again later", ["load", "options", "delete"]],
-    [listed("m"), { state: "absent", failure: { message: "no" } }, "failed", ["load", "options", "delete"]],
-    [listed("m", { downloaded: false }), {}, "not downloaded", ["download"]],
-    [listed("m", { downloaded: false, supported: false, unsupported_reason: "no NPU" }), {}, "cannot run here", []],
-    [listed("extra.m"), {}, "not loaded", ["load", "options"]],
-    [listed("m", { origin: "server" }), {}, "not loaded", ["load", "options"]],
+    [listed("m"), {}, "Not loaded", ["load", "options", "delete"]],
+    [listed("m"), { state: "ready" }, "Ready", ["unload", "options", "pin", "delete"]],
+    [listed("m"), { state: "ready", pinned: true }, "Ready", ["unload", "options", "unpin", "delete"]],
+    [listed("m"), { state: "loading" }, "Loading", ["unload", "delete"]],
+    [listed("m"), { state: "backing_off" }, "Failed", ["load", "options", "delete"]],
+    [listed("m"), { state: "absent", failure: { message: "no" } }, "Failed", ["load", "options", "delete"]],
+    [listed("m", { downloaded: false }), {}, "Not downloaded", ["download"]],
+    [listed("m", { downloaded: false, supported: false, unsupported_reason: "no NPU" }), {}, "Cannot run here", []],
+    [listed("user.m", { downloaded: false }), {}, "Not downloaded", ["download", "delete"]],
+    [listed("extra.m"), {}, "Not loaded", ["load", "options"]],
+    [listed("m", { origin: "server" }), {}, "Not loaded", ["load", "options"]],
   ];
   for (const [model, live, text, actions] of cases) {
     const row = rowOf(model, { models: { [model.id]: { state: "absent", ...live } } });
@@ -47,7 +48,7 @@ test("states in words, and what can be done", () => {
 });
 
 test("without an overview, the list alone says what is loaded", () => {
-  assert.equal(models.stateText(rowOf(listed("m", { loaded: true }), null)), "loaded");
+  assert.equal(models.stateText(rowOf(listed("m", { loaded: true }), null)), "Ready");
 });
 
 test("filters", () => {
@@ -147,6 +148,6 @@ test("what a load would unload, and what it needs", () => {
   assert.equal(evictionText({ model: "a", busy: false, idle_seconds: 75.4, frees: { host: 2 ** 30 } }), "a: idle for 1 min 15 s; frees 1 GiB");
   assert.equal(evictionText({ model: "a", busy: true, idle_seconds: 0, frees: {} }), "a: its running requests end first");
   assert.equal(evictionText({ model: "a", busy: false, idle_seconds: null, frees: {} }), "a: never used");
-  assert.equal(partsText({ parts: { weights: 2 ** 30, cache: 0 }, measured: true }), "Consists of weights 1 GiB; corrected by a former load.");
+  assert.equal(partsText({ parts: { weights: 2 ** 30, cache: 0 }, measured: true }), "The need consists of weights 1 GiB; corrected by a former load.");
   assert.equal(partsText({ parts: {}, measured: false }), "");
 });

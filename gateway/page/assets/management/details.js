@@ -91,7 +91,9 @@ function tables(about) {
     const now = name in loaded && JSON.stringify(loaded[name]) !== JSON.stringify(value) ? JSON.stringify(loaded[name]) : "";
     return [name, JSON.stringify(value), origin, now];
   });
-  const options = table("Options and settings", ["Name", "Value", "From", "Loaded with"], values, "No option or setting has a value of its own.");
+  const differs = values.some(([, , , now]) => now);
+  const titles = ["Name", "Value", "From", ...(differs ? ["Loaded with"] : [])];
+  const options = table("Options and settings", titles, values.map((cells) => cells.slice(0, titles.length)), "No option or setting has a value of its own.");
   const files = table("Files", ["File", "Size"], about.files.map(({ path, size }) => [path, bytes(size)]), "It has no files on this machine.");
   return about.groups.length ? [element("p", {}, `Groups: ${about.groups.join(", ")}`), options, files] : [options, files];
 }

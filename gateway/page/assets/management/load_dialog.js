@@ -3,6 +3,7 @@ import { curlBox } from "../curl_box.js";
 import { openDialog } from "../dialog.js";
 import { debounced, element, setText } from "../dom.js";
 import { age } from "../format.js";
+import { STAGES } from "../overview/diagnosis.js";
 import { checkbox, field, select } from "./fields.js";
 import { planElements } from "./plan.js";
 import { configuration, load, optionValue } from "./requests.js";
@@ -10,7 +11,6 @@ import { configuration, load, optionValue } from "./requests.js";
 const CONTEXT = "ctx_size";
 const AS_CONFIGURED = "as configured";
 const DRY_RUN_AFTER_MS = 400;
-const STAGES = { queued: "waits for memory", checking: "checks its files", loading: "starts its engine", downloading: "is downloaded first" };
 
 // Opens the dialog; resolves to whether the model was loaded. Rejects if its configuration cannot be read.
 export async function openLoadDialog(context, name) {
@@ -31,8 +31,9 @@ class LoadForm {
     this.#about = about;
     this.plan = element("div", { class: "plan", role: "status", "aria-label": "What this load would do" });
     this.progress = element("p", { class: "info", role: "status" });
-    this.pinned = select([["", AS_CONFIGURED], ["true", "yes: not unloaded for another model"], ["false", "no"]]);
-    this.ttl = element("input", { type: "number", min: 0, step: "any", placeholder: AS_CONFIGURED });
+    const unchanged = Object.keys(about.loaded_options).length ? "as it is now" : AS_CONFIGURED;
+    this.pinned = select([["", unchanged], ["true", "yes: not unloaded for another model"], ["false", "no"]]);
+    this.ttl = element("input", { type: "number", min: 0, step: "any", placeholder: unchanged });
     this.save = checkbox("Save these options for later loads");
     this.curl = curlBox({ ...context, request: () => this.#request() });
   }
@@ -165,10 +166,10 @@ class LoadForm {
   #showProgress(store) {
     if (!this.loading) return;
     const live = store.overview?.models?.[this.#name];
-    const { done, total, unit } = live?.load ?? {};
+    const { stage, done, total, unit } = live?.load ?? {};
     const amount = total ? `, ${done} of ${total} ${unit}` : "";
-    const stage = STAGES[live?.state] ?? "is being loaded";
-    setText(this.progress, `${this.#name} ${stage}${amount}, for ${age((Date.now() - this.loading) / 1000)}. You may close this dialog: the load goes on.`);
+    const doing = live?.state === "downloading" ? "its files are downloaded first" : (STAGES[stage] ?? "the load begins");
+    setText(this.progress, `Loading for ${age((Date.now() - this.loading) / 1000)}: ${doing}${amount}. You may close this dialog: the load goes on.`);
   }
 }
 

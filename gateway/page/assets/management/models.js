@@ -1,13 +1,9 @@
 // What the list of models, the overview and the downloads say about each model, as one row for each. Pure.
+import { STATES } from "../overview/diagnosis.js";
 
 const GB = 1e9;
 const byName = new Intl.Collator("en", { numeric: true });
 const READY = new Set(["ready", "draining", "restarting", "reloading"]);
-const STATES = {
-  downloading: "downloading for a request", queued: "waits for memory", checking: "checking its files", checked: "waits for memory",
-  loading: "loading", ready: "loaded", draining: "ending its requests", restarting: "restarting", reloading: "loading again",
-  backing_off: "failed, tried again later", unloading: "unloading",
-};
 
 export const SHOWN = [
   ["", "All models"], ["loaded", "Loaded"], ["here", "Downloaded"], ["missing", "Not downloaded"], ["downloading", "Being downloaded"], ["unsupported", "Cannot run here"],
@@ -60,19 +56,16 @@ function rank(row) {
 
 // What a row's state is called.
 export function stateText(row) {
-  if (row.download) return row.download.state === "paused" ? "download paused" : "downloading";
-  if (row.state !== "absent") return STATES[row.state] ?? row.state;
-  if (row.failure) return "failed";
-  if (row.origin !== "files") return "not loaded";
-  return row.here ? "not loaded" : row.unsupported ? "cannot run here" : "not downloaded";
+  if (row.download) return row.download.state === "paused" ? "Download paused" : "Downloading";
+  if (row.state !== "absent") return STATES[row.state]?.[0] ?? row.state;
+  if (row.failure) return "Failed";
+  return row.here ? "Not loaded" : row.unsupported ? "Cannot run here" : "Not downloaded";
 }
 
 // The class of a state's tag: good, info, warn, bad, or none.
 export function stateClass(row) {
   if (row.download) return row.download.state === "paused" ? "warn" : "info";
-  if (row.state === "ready") return "good";
-  if (row.state === "backing_off" || row.failure) return "bad";
-  return row.state === "absent" ? "" : "info";
+  return row.state === "absent" && row.failure ? "bad" : (STATES[row.state]?.[1] ?? "");
 }
 
 // What an administrator can do with a model, the usual thing first.
@@ -81,7 +74,7 @@ export function actionsOf(row) {
   const files = row.origin === "files" && !row.name.startsWith("extra.");
   if (row.download) return [row.download.state === "paused" ? "resume" : "pause", "delete"];
   if (loaded) return ["unload", ...(READY.has(row.state) ? ["options", row.pinned ? "unpin" : "pin"] : []), ...(files ? ["delete"] : [])];
-  if (!row.here) return row.unsupported ? [] : ["download"];
+  if (!row.here) return [...(row.unsupported ? [] : ["download"]), ...(row.name.startsWith("user.") ? ["delete"] : [])];
   return ["load", "options", ...(files ? ["delete"] : [])];
 }
 

@@ -31,7 +31,7 @@ export function evictionText({ model, busy, idle_seconds: idle, frees }) {
 // What the needed memory consists of.
 export function partsText({ parts, measured }) {
   const named = Object.entries(parts).filter(([, size]) => size > 0).map(([name, size]) => `${name} ${bytes(size)}`);
-  return named.length ? `Consists of ${named.join(", ")}${measured ? "; corrected by a former load" : ""}.` : "";
+  return named.length ? `The need consists of ${named.join(", ")}${measured ? "; corrected by a former load" : ""}.` : "";
 }
 
 function placeElement({ place, name, need, available, total }) {

@@ -7,7 +7,8 @@ const SLOW_WAIT_S = 2;
 const JUST_DIED_S = 300;
 export const DAY_S = 86400;
 
-const STATES = {
+// A state of a model's lifecycle → what it is called, and the tone of its tag.
+export const STATES = {
   absent: ["Not loaded", ""],
   downloading: ["Downloading", "info"],
   queued: ["Loading", "info"],
@@ -21,7 +22,8 @@ const STATES = {
   unloading: ["Unloading", "info"],
   backing_off: ["Failed", "bad"],
 };
-const STAGES = {
+// A stage of a load → what happens in it.
+export const STAGES = {
   queued: "waits for a worker",
   checking: "its files are checked",
   "waiting for memory": "waits for memory: other models must be unloaded first",
