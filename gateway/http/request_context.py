@@ -186,10 +186,10 @@ class RequestContext(msgspec.Struct, eq=False):
         self.withdrawal = never_withdrawn
 
     def level(self, path: str) -> str:
-        """Return the level of the request's log line: for our own failures, for normal requests, or for a monitor's."""
+        """Return the level of the request's log line: for our own failures, for normal requests, or for a monitor's and a page's files."""
         if self.failure is not None and self.failure.http_status >= 500 and self.failure.code not in _EXPECTED:
             return "warning"
-        return "debug" if is_monitoring(path) else "info"
+        return "debug" if is_monitoring(path) or path.startswith(PAGE_FILES) else "info"
 
     def log_fields(self) -> dict[str, Any]:
         """Return the fields of its log line that only the application knows."""

@@ -175,9 +175,9 @@ def test_live_has_its_names_only_at_the_root_and_sends_no_message(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "path", ["/live", "/livez", "/healthz", "/health", "/readyz", "/v1/health", "/metrics", "/live/"]
+    "path", ["/live", "/livez", "/healthz", "/health", "/readyz", "/v1/health", "/metrics", "/live/", "/page/app.js"]
 )
-def test_what_monitors_ask_again_and_again_is_logged_for_debugging_only(path: str) -> None:
+def test_what_monitors_and_browsers_ask_again_and_again_is_logged_for_debugging_only(path: str) -> None:
     assert RequestContext("label").level(path) == "debug"
 
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { ordered } from '../../../gateway/page/assets/overview/cards.js';
-import { diagnose, recentDeaths, troubles, unloading, waitingKeys } from '../../../gateway/page/assets/overview/diagnosis.js';
+import { diagnose, news, recentDeaths, troubles, unloading, waitingKeys } from '../../../gateway/page/assets/overview/diagnosis.js';
 import { extremes, pathOf, roundMax } from '../../../gateway/page/assets/overview/scale.js';
 
 const now = 1_800_000_000;
@@ -84,6 +84,14 @@ test('when an idle model is unloaded', () => {
   assert.equal(unloading({ ...idle, pinned: true }, now), 'Idle for 1 min, pinned');
   assert.equal(unloading({ ...idle, running: 1 }, now), 'In use');
   assert.equal(unloading({ state: 'absent' }, now), '');
+});
+
+test('a new death and a new failure are said once', () => {
+  const died = { deaths: { count: 1, last: [{ at: now, reason: 'signal 9' }] } };
+  const failed = { failure: { message: 'no memory', failures: 2 } };
+  assert.deepEqual(news({ a: ready }, { a: died, b: failed }), ['The engine of a died: signal 9.', 'b is not loaded: no memory.']);
+  assert.deepEqual(news({ a: died, b: failed }, { a: { ...died, running: 1 }, b: failed }), []);
+  assert.deepEqual(news({ b: failed }, { b: ready }), []);
 });
 
 test('a scale ends at a round number', () => {

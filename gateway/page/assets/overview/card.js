@@ -32,9 +32,10 @@ export function card(context, name) {
   const more = element("details", {}, element("summary", {}, "Details", element("span", { class: "visually-hidden" }, ` of ${name}`)), details);
   const problem = element("p", { class: "problem", role: "alert" });
   const buttons = actionButtons(modelActions(context, { changed: () => {}, failed: (text) => setText(problem, text) }), name, usable);
-  const trial = element("a", { class: "button small", href: `#/try?model=${encodeURIComponent(name)}`, hidden: true }, "Try", element("span", { class: "visually-hidden" }, ` ${name}`));
+  const trial = viewLink("Try", "try", name);
+  const links = element("span", { class: "links" }, trial, viewLink("Log", "logs", name), viewLink("Files", "models", name));
   const title = element("h3", { id: cardId(name), tabindex: "-1" }, name);
-  const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, trial, state), causes, facts.element, waiting, problem, buttons.element, more);
+  const whole = element("li", { class: "panel card" }, element("div", { class: "card-head" }, title, pinned, state), causes, facts.element, waiting, problem, element("div", { class: "card-end" }, buttons.element, links), more);
   let latest = null;
   let seen = true;
   const observer = new IntersectionObserver((entries) => {
@@ -70,6 +71,11 @@ export function card(context, name) {
     },
     close: () => observer.disconnect(),
   };
+}
+
+// Another view of the same model.
+function viewLink(title, view, name) {
+  return element("a", { href: `#/${view}?model=${encodeURIComponent(name)}`, "aria-label": `${title} ${name}` }, title);
 }
 
 function usable({ state, pinned }) {

@@ -149,3 +149,13 @@ export function unloading({ state, pinned, expires_at: expires = 0, running = 0,
   return whole.charAt(0).toUpperCase() + whole.slice(1);
 }
 
+
+// What is new since a moment ago and worth saying aloud: engines that died and models that failed. before, now: models of two overviews.
+export function news(before, models) {
+  return Object.entries(models).flatMap(([name, { deaths, failure }]) => {
+    const known = before[name] || {};
+    const died = (deaths?.count || 0) > (known.deaths?.count || 0) && `The engine of ${name} died: ${sentence(deaths.last[0].reason)}`;
+    const failed = failure && (failure.failures || 0) > (known.failure?.failures || 0) && `${name} is not loaded: ${sentence(failure.message)}`;
+    return [died, failed].filter(Boolean);
+  });
+}

@@ -3,6 +3,7 @@ import { element, setText } from "../dom.js";
 import { logPanel } from "../log/panel.js";
 import { downloadsPanel } from "../management/downloads.js";
 import { cards } from "./cards.js";
+import { news } from "./diagnosis.js";
 import { plots } from "./plots.js";
 import { requests } from "./requests.js";
 import { summary } from "./summary.js";
@@ -17,6 +18,7 @@ export function view(context) {
   const lastHour = plots(context);
   const log = logPanel(context, { folded: true });
   const inFlight = requests(context, (id) => log.filter({ request_id: id }));
+  let known = null;
   const parts = element("div", { class: "stack", hidden: true }, attention.element, downloads.element, models.element, lastHour.element, inFlight.element, log.element);
   return {
     element: element("div", {}, element("h1", { class: "visually-hidden" }, "Overview"), waiting, readOnly, parts),
@@ -28,6 +30,9 @@ export function view(context) {
       readOnly.hidden = Boolean(access?.admin);
       setText(readOnly, access?.keys_needed ? `Read-only: the key ${access.key} is not an administrator's. It sees its own models and requests.` : "Read-only: without keys, only a browser on the server's machine may change it.");
       const now = Math.floor(store.now);
+      const said = known && known !== overview.models ? news(known, overview.models || {}) : [];
+      known = overview.models || {};
+      if (said.length) context.announce(said.join(" "));
       attention.update(overview, now);
       downloads.update(overview);
       models.update(overview, now);
