@@ -104,7 +104,7 @@ def test_a_new_model_is_added_paused_resumed_and_deleted(
 def test_a_key_that_is_not_an_administrators_changes_nothing(keyed_server: LemonbusServer, open_page: OpenPage) -> None:
     page = open_page(keyed_server, LIST, key=KEY)
     row_of(page, CHAT).wait_for()
-    page.by_role("main").get_by_text("You may look only").wait_for()
+    page.by_role("main").get_by_text("Read-only").wait_for()
     assert [name for name in page.by_role("main").get_by_role("button").all_text_contents() if name] == []
     row_of(page, CHAT).get_by_role("link").click()
     page.by_role("main").get_by_text("Its files and options are for administrators.").wait_for()

@@ -4,6 +4,13 @@ import { element } from "./dom.js";
 
 const PLACE = "lemonbus-key";
 
+// Why a page changes nothing, for a caller that is not an administrator. `access`: of the overview.
+export function readOnlyReason(access) {
+  return access?.keys_needed
+    ? `Read-only: the key ${access.key} is not an administrator's. It sees its own models and requests.`
+    : "Read-only: without keys, only a browser on the server's machine may change it.";
+}
+
 export class Access {
   #asking = null;
   #declined = false;

@@ -9,6 +9,7 @@ import { planElements } from "./plan.js";
 import { configuration, load, optionValue } from "./requests.js";
 
 const CONTEXT = "ctx_size";
+const SAVED = "recipe_options.json"; // the origin of saved options
 const AS_CONFIGURED = "as configured";
 const DRY_RUN_AFTER_MS = 400;
 
@@ -34,7 +35,8 @@ class LoadForm {
     const unchanged = Object.keys(about.loaded_options).length ? "as it is now" : AS_CONFIGURED;
     this.pinned = select([["", unchanged], ["true", "yes: not unloaded for another model"], ["false", "no"]]);
     this.ttl = element("input", { type: "number", min: 0, step: "any", placeholder: unchanged });
-    this.save = checkbox("Save these options for later loads");
+    const replaced = about.options.some(({ origin }) => origin === SAVED);
+    this.save = checkbox(`Save these options for later loads${replaced ? ", in place of those that are saved now" : ""}`);
     this.curl = curlBox({ ...context, request: () => this.#request() });
   }
 

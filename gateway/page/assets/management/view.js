@@ -1,5 +1,6 @@
 // Model management: the list of models or the details of one, their downloads, and the programs that they run on.
-import { element } from "../dom.js";
+import { readOnlyReason } from "../access.js";
+import { element, setText } from "../dom.js";
 import { modelActions } from "./actions.js";
 import { openAddDialog } from "./add_model.js";
 import { backendsPanel } from "./backends.js";
@@ -19,7 +20,7 @@ export function view(context) {
   const shown = name ? modelDetails(context, name, actions) : modelList(actions);
   const backends = name ? null : backendsPanel(context);
   const add = element("button", { type: "button", class: "primary", hidden: true, onclick: addModel }, "Add a model …");
-  const only = element("p", { class: "soft", hidden: true }, "You may look only: changes need an administrator's key.");
+  const readOnly = element("p", { class: "soft", hidden: true });
   let listed = null;
   let before = {};
   let closed = false;
@@ -62,7 +63,8 @@ export function view(context) {
   function update(overview) {
     const admin = Boolean(overview?.access?.admin);
     add.hidden = !admin || Boolean(name);
-    only.hidden = admin || !overview;
+    readOnly.hidden = admin || !overview;
+    setText(readOnly, readOnlyReason(overview?.access));
     downloads.update(overview);
     backends?.update(admin);
     const again = downloadsChanged(overview);
@@ -78,7 +80,7 @@ export function view(context) {
   load();
   const head = name ? null : element("div", { class: "panel-head" }, element("h1", {}, "Models"), element("span", { class: "grow" }), add);
   return {
-    element: element("div", { class: "management" }, head, only, problem, downloads.element, shown.element, backends?.element),
+    element: element("div", { class: "management" }, head, readOnly, problem, downloads.element, shown.element, backends?.element),
     update,
     close() {
       closed = true;

@@ -1,4 +1,5 @@
 // The overview: what needs attention, what each model does, the last hour, the requests, and the log.
+import { readOnlyReason } from "../access.js";
 import { element, setText } from "../dom.js";
 import { logPanel } from "../log/panel.js";
 import { downloadsPanel } from "../management/downloads.js";
@@ -28,7 +29,7 @@ export function view(context) {
       if (!overview) return;
       const { access } = overview;
       readOnly.hidden = Boolean(access?.admin);
-      setText(readOnly, access?.keys_needed ? `Read-only: the key ${access.key} is not an administrator's. It sees its own models and requests.` : "Read-only: without keys, only a browser on the server's machine may change it.");
+      setText(readOnly, readOnlyReason(access));
       const now = Math.floor(store.now);
       const said = known && known !== overview.models ? news(known, overview.models || {}) : [];
       known = overview.models || {};
