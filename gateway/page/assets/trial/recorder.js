@@ -65,7 +65,8 @@ export class Recorder {
       clearInterval(timer);
       for (const track of stream.getTracks()) track.stop();
       this.#recorder = null;
-      this.onEnd(new File(pieces, `recording.${suffix}`, { type: recorder.mimeType }), "");
+      const file = new File(pieces, `recording.${suffix}`, { type: recorder.mimeType });
+      this.onEnd(file.size ? file : null, file.size ? "" : "Nothing was recorded.");
     };
     this.#recorder = recorder;
     recorder.start(1000);
