@@ -149,7 +149,7 @@ def test_options_reach_the_model(try_model: Try) -> None:
     page.by_role("button", "Clear").click()
     page.tab.get_by_label("Model", exact=True).select_option("extra.tiny-loop")
     page.tab.get_by_label("Tools").fill("")
-    page.tab.get_by_label("Most tokens").fill("5")
+    page.tab.get_by_label("Max tokens").fill("5")
     sync_api.expect(send(page, "Go on")).to_contain_text("Stopped at the limit of tokens.")
 
 

@@ -47,7 +47,7 @@ export class Chat {
       { class: "options" },
       element("summary", {}, "Options"),
       field("System prompt", this.system),
-      element("div", { class: "trial-row" }, field("Temperature", this.temperature), field("Most tokens", this.maxTokens)),
+      element("div", { class: "trial-row" }, field("Temperature", this.temperature), field("Max tokens", this.maxTokens)),
       field("Tools", this.tools, "A JSON array, as the field tools of chat/completions has it."),
     );
     const { button, input, list } = this.attachments;
@@ -108,7 +108,7 @@ export class Chat {
     return {
       system: this.system.value.trim(),
       temperature: numberOf(this.temperature, "Temperature"),
-      maxTokens: numberOf(this.maxTokens, "Most tokens"),
+      maxTokens: numberOf(this.maxTokens, "Max tokens"),
       tools: tools ? arrayOf(tools) : [],
       seesPictures: takesPictures(this.#model),
     };
