@@ -95,11 +95,23 @@ test("the queue, as the header has it", () => {
   assert.equal(conversation.withQueue(answer, new Headers()), answer);
 });
 
+const about = (name, size = 0) => ({ name, question: { pictures: size ? [{ url: "x".repeat(size) }] : [] } });
+const names = (exchanges) => exchanges.map(({ name }) => name);
+
 test("a long conversation forgets its oldest exchanges", () => {
   let exchanges = [];
-  for (let count = 0; count < conversation.MAX_EXCHANGES + 2; count += 1) exchanges = conversation.withExchange(exchanges, count);
+  for (let count = 0; count < conversation.MAX_EXCHANGES + 2; count += 1) exchanges = conversation.withExchange(exchanges, about(count));
   assert.equal(exchanges.length, conversation.MAX_EXCHANGES);
-  assert.equal(exchanges[0], 2);
+  assert.deepEqual([exchanges[0].name, exchanges.at(-1).name], [2, conversation.MAX_EXCHANGES + 1]);
+});
+
+test("many pictures are forgotten as well, but never those of the question itself", () => {
+  const third = conversation.MAX_PICTURES / 3;
+  let exchanges = ["a", "b", "c"].reduce((former, name) => conversation.withExchange(former, about(name, third)), []);
+  assert.deepEqual(names(exchanges), ["a", "b", "c"]);
+  exchanges = conversation.withExchange(exchanges, about("d", third));
+  assert.deepEqual(names(exchanges), ["b", "c", "d"]);
+  assert.deepEqual(names(conversation.withExchange(exchanges, about("e", 4 * third))), ["e"]);
 });
 
 const shown = (text) => conversation.parts(text).map(({ code, language, text: words }) => [code ? `code ${language}`.trim() : "text", words]);

@@ -99,7 +99,8 @@ export class Chat {
   }
 
   #request(question) {
-    return chatRequest(this.#model.id, this.#exchanges, question, this.#options());
+    const former = conversation.withExchange(this.#exchanges, { question }).slice(0, -1);
+    return chatRequest(this.#model.id, former, question, this.#options());
   }
 
   // Throws an error in words if a field is wrong.

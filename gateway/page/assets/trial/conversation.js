@@ -1,6 +1,7 @@
 // A conversation with a model: its exchanges, and how an answer grows with each event of its stream. Pure.
 
 export const MAX_EXCHANGES = 100; // the oldest are forgotten, so that a page that is open for a day holds its memory
+export const MAX_PICTURES = 30_000_000; // characters of all data URLs: each request sends them all, and servers usually take 32 MiB
 export const MAX_ANSWER = 400_000; // characters of an answer; a model may never stop by itself
 const CUT_OFF = "The connection ended before the answer was complete.";
 
@@ -107,9 +108,20 @@ export function measures(answer) {
   };
 }
 
-// The exchanges with one more, [{ question, answer }, …].
+// The exchanges with one more, [{ question, answer }, …], and without the oldest ones that are too many.
 export function withExchange(exchanges, exchange) {
-  return [...exchanges, exchange].slice(-MAX_EXCHANGES);
+  const kept = [exchange];
+  let size = sizeOf(exchange);
+  for (const each of exchanges.toReversed()) {
+    size += sizeOf(each);
+    if (kept.length === MAX_EXCHANGES || size > MAX_PICTURES) break;
+    kept.unshift(each);
+  }
+  return kept;
+}
+
+function sizeOf({ question }) {
+  return question.pictures.reduce((size, { url }) => size + url.length, 0);
 }
 
 // The parts of an answer between fences of code: [{ code, language, text, start }], where `start` is their place in the text.
