@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.screenshots.pictures import keep
-from tests.screenshots.scene import ADMIN_KEY, SLOW, Scene, running_scene
+from tests.screenshots.scene import ADMIN_KEY, BUSY, Scene, running_scene
 from tests.support.browser import CHROMIUM, BrowserPage, RunningBrowser, browser_driver, running_browser
 from tests.support.waiting import pause
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
 SIZES: Final = {400: 860, 1000: 800, 1600: 1000}
 """Width → height of the window."""
+NARROW: Final = 400
+"""On a telephone, the whole page would be too long for a picture."""
 QUESTION: Final = "Explain in two sentences what a queue is good for."
 NO_SCROLLBAR: Final = "document.documentElement.style.scrollbarGutter = 'auto'"
 """Chromium without a screen draws no scrollbar, so there is no need for its place."""
@@ -49,13 +51,14 @@ def _take_all(scene: Scene, browser: RunningBrowser, width: int, height: int, *,
             view.wait(page, scene)
             page.tab.evaluate(NO_SCROLLBAR)
             file = FOLDER / f"{name}-{width}-{'dark' if dark else 'light'}.png"
-            written = keep(file, page.tab.screenshot(full_page=view.whole))
+            written = keep(file, page.tab.screenshot(full_page=view.whole and width > NARROW))
+            page.tab.keyboard.press("Escape")  # closes the dialog, if it is one
             print(f"{'wrote' if written else 'kept '} {file.name}", flush=True)
 
 
 def _overview(page: BrowserPage, _scene: Scene) -> None:
     page.by_role("main").get_by_text("for a slot").first.wait_for()
-    page.by_role("row").filter(has_text=SLOW).first.wait_for()
+    page.by_role("row").filter(has_text=BUSY).first.wait_for()
     page.wait("document.querySelectorAll('.plot path[d]').length >= 4", "there are lines in the plots")
 
 

@@ -74,11 +74,11 @@ class Scene:
 
     def _ask(self, client: RawHttpClient, random_: random.Random) -> None:
         while not self._end.is_set():
-            tokens = random_.choice([200, 800, 3000])
+            model, tokens = random_.choice([(BUSY, 800), (BUSY, 2000), (BUSY, 4000), (SLOW, 300)])
             with contextlib.suppress(OSError):  # the server ends at the end
-                client.chat(random_.choice([BUSY, BUSY, SLOW]), 60.0, max_tokens=tokens, stream=True)
+                client.chat(model, 60.0, max_tokens=tokens, stream=True)
                 client.post("/v1/embeddings", {"model": EMBEDS, "input": "the same words"})
-            self._end.wait(random_.uniform(0, 1))
+            self._end.wait(random_.uniform(0, 4))
 
 
 @contextmanager
