@@ -6,6 +6,7 @@ import json
 
 from tests.browser.conftest import OpenPage
 from tests.conftest import ADMIN_KEY, KEY
+from tests.support import processes
 from tests.support.browser import BrowserPage, RunningBrowser
 from tests.support.fakes.image_server import ImageServer
 from tests.support.server import LemonbusServer
@@ -13,7 +14,7 @@ from tests.support.server import LemonbusServer
 REFUSED = [r"401 \(Unauthorized\)"]
 CHANGES = ("Load", "Unload", "Pin", "Cancel")
 
-CHAT = "extra.tiny-chat"
+CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
 FETCH = """async ([url, method]) => {
   try { return await (await fetch(url, { method, body: method === "POST" ? "{}" : undefined })).text(); }
   catch (problem) { return String(problem); }
@@ -60,14 +61,20 @@ def test_escape_closes_the_dialog_and_the_focus_returns(keyed_server: LemonbusSe
 
 
 def test_without_an_administrators_key_the_page_is_read_only(keyed_server: LemonbusServer, open_page: OpenPage) -> None:
-    loaded = keyed_server.client.post("/v1/load", {"model_name": CHAT}, **keyed_server.admin_headers)
-    assert loaded.status == 200, loaded
-    page = open_page(keyed_server, key=ADMIN_KEY)
-    page.by_role("button", f"Unload {CHAT}").wait_for()
-    page = open_page(keyed_server, key=KEY)
-    page.by_role("heading", CHAT).wait_for()
-    page.by_role("main").get_by_text("Read-only").wait_for()
-    buttons = page.by_role("button").all_inner_texts()
+    """It shows the key's own requests, and offers neither to cancel them nor to change a model."""
+    headers = {"Authorization": f"Bearer {KEY}", "X-Request-ID": "own-request"}
+    running = keyed_server.client.start_chat(LOOP, headers, max_tokens=7000, stream=True)
+    running.until(lambda exchange: exchange.messages)
+    with processes.stopped(keyed_server.engine_pid(LOOP)):  # the request runs until it has been seen
+        page = open_page(keyed_server, key=ADMIN_KEY)
+        page.by_role("button", "Cancel own-request").wait_for()
+        assert page.by_role("button", f"Unload {LOOP}").is_visible()
+        page = open_page(keyed_server, key=KEY)
+        page.by_role("row").filter(has_text="own-request").wait_for()
+        page.by_role("heading", LOOP).wait_for()
+        page.by_role("main").get_by_text("Read-only").wait_for()
+        buttons = page.by_role("button").all_inner_texts()
+    running.hang_up()
     assert [text for text in buttons if text in CHANGES] == []
 
 
