@@ -17,8 +17,8 @@ from tests.support.waiting import pause
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
 SIZES: Final = {400: 860, 1000: 800, 1600: 1000}
 """Width → height of the window."""
-NARROW: Final = 400
-"""On a telephone, the whole page would be too long for a picture."""
+WHOLE_AT: Final = 1000
+"""The width at which a picture has the whole page, and not only what a window shows of it."""
 QUESTION: Final = "Explain in two sentences what a queue is good for."
 NO_SCROLLBAR: Final = "document.documentElement.style.scrollbarGutter = 'auto'"
 """Chromium without a screen draws no scrollbar, so there is no need for its place."""
@@ -51,7 +51,7 @@ def _take_all(scene: Scene, browser: RunningBrowser, width: int, height: int, *,
             view.wait(page, scene)
             page.tab.evaluate(NO_SCROLLBAR)
             file = FOLDER / f"{name}-{width}-{'dark' if dark else 'light'}.png"
-            written = keep(file, page.tab.screenshot(full_page=view.whole and width > NARROW))
+            written = keep(file, page.tab.screenshot(full_page=view.whole and width == WHOLE_AT))
             page.tab.keyboard.press("Escape")  # closes the dialog, if it is one
             print(f"{'wrote' if written else 'kept '} {file.name}", flush=True)
 
@@ -96,7 +96,7 @@ class View(NamedTuple):
     wait: Callable[[BrowserPage, Scene], None]
     """Brings the view about, and waits for what the picture is to show."""
     whole: bool
-    """The whole page, not only what a window of this size shows."""
+    """Whether the page goes on below the window."""
 
 
 VIEWS: Final = {
