@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+DEFAULT_SIGNALS = ("env", "--default-signal=INT")
+"""Before a command that is to heed Ctrl-C: a shell that runs the tests in the background has them ignore it, and processes inherit that."""
 _WITH_TERMINAL = 'exec 0<>"$0" 1>&0 2>&0; exec "$@"'
 """The first terminal that a session's leader opens controls it: Ctrl-C is then a signal."""
 LAUNCH = Path(__file__).resolve().parents[3] / "deploy" / "launch"
@@ -26,7 +28,16 @@ class TerminalProcess:
     def __enter__(self) -> Self:
         self._fd, theirs = pty.openpty()
         self._process = subprocess.Popen(
-            ["sh", "-c", _WITH_TERMINAL, os.ttyname(theirs), sys.executable, LAUNCH, *self._arguments],
+            [
+                *DEFAULT_SIGNALS,
+                "sh",
+                "-c",
+                _WITH_TERMINAL,
+                os.ttyname(theirs),
+                sys.executable,
+                LAUNCH,
+                *self._arguments,
+            ],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
