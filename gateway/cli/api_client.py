@@ -99,9 +99,9 @@ class ApiClient:
         found: Answered = self.decoded(self.call(route.method, path, body, seconds), route.operation.answer)
         return found
 
-    def follow(self, route: Route[Asked, Any], request: Asked) -> Generator[ServerEvent]:
-        """Yield the events of a route's stream, as :meth:`stream` does."""
-        return self.stream(*_address(route, request))
+    def follow(self, route: Route[Asked, Any], request: Asked, seconds: float | None = None) -> Generator[ServerEvent]:
+        """Yield the events of a route's stream, as :meth:`stream` does. ``seconds`` as for :meth:`call`."""
+        return self.stream(*_address(route, request), route.method, seconds)
 
     def decoded(self, answer: Any, kind: Any) -> Any:
         """Return an answer as the declared type ``kind``."""
@@ -120,12 +120,14 @@ class ApiClient:
         except ValueError as problem:
             raise CommandError(f"{self.url} did not answer in JSON; is this a lemonbus server?") from problem
 
-    def stream(self, path: str, body: Any) -> Generator[ServerEvent]:
+    def stream(
+        self, path: str, body: Any, method: str = "POST", seconds: float | None = None
+    ) -> Generator[ServerEvent]:
         """Yield the events of a stream as they come. Closing the iterator hangs up.
 
         A stream that breaks ends the iteration: the caller knows what the last event must be.
         """
-        with self._request("POST", path, body, None) as response:
+        with self._request(method, path, body, seconds) as response:
             event, data = "", []
             for line in _lines(response):
                 name, _, value = line.decode("utf-8", "replace").rstrip("\r").partition(":")

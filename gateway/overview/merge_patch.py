@@ -21,3 +21,15 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
         else:
             patch[name] = value
     return patch
+
+
+def apply_patch(before: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a patch makes of ``before``, which stays as it is."""
+    after = {name: value for name, value in before.items() if patch.get(name, value) is not None}
+    for name, value in patch.items():
+        if isinstance(value, dict):
+            former = before.get(name)
+            after[name] = apply_patch(former if isinstance(former, dict) else {}, value)
+        elif value is not None:
+            after[name] = value
+    return after

@@ -157,7 +157,7 @@ def _unload(server: ApiClient, as_json: bool, model: str) -> None:
             raise
         # The API also says "not found" of a model that is known but not loaded.
         message = str(problem).removesuffix(MODELS_HINT).replace("not found", "not loaded", 1)
-        message = f"{message}; `lemonbus status` shows the loaded ones"
+        message = f"{message}; `lemonbus ps` shows the loaded ones"
         raise CommandError(message, status=problem.status, facts=problem.facts) from problem
     if as_json:
         output.print_json(answer)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Self
@@ -21,12 +24,15 @@ LAUNCH = Path(__file__).resolve().parents[3] / "deploy" / "launch"
 class TerminalProcess:
     """A command with a pseudo-terminal that controls it, into which the test types."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, columns: int = 0, lines: int = 0) -> None:
+        """``columns``, ``lines``: the terminal's size; 0: it does not know it."""
         self._arguments = arguments
+        self._size = columns, lines
         self._seen = ""
 
     def __enter__(self) -> Self:
         self._fd, theirs = pty.openpty()
+        self.resize(*self._size)
         self._process = subprocess.Popen(
             [
                 *DEFAULT_SIGNALS,
@@ -51,6 +57,10 @@ class TerminalProcess:
         self._process.kill()
         self._process.wait(10)
         os.close(self._fd)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Change the terminal's size, which the command is told by a signal."""
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())

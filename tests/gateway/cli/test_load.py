@@ -164,7 +164,7 @@ def test_unload(server: FakeServer, lemonbus: Ends) -> None:
 def test_a_model_that_cannot_be_unloaded_leads_to_the_loaded_ones(server: FakeServer, lemonbus: Ends) -> None:
     error = {"message": "Model not found: A", "code": "model_not_found", "request_id": "r"}
     server.replies["POST", "/v1/unload"] = Reply({"error": error}, 404)
-    expected = "lemonbus: Model not loaded: A (model_not_found, r); `lemonbus status` shows the loaded ones\n"
+    expected = "lemonbus: Model not loaded: A (model_not_found, r); `lemonbus ps` shows the loaded ones\n"
     assert lemonbus("unload", "A") == (1, "", expected)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.overview.merge_patch import merge_patch
+from gateway.overview.merge_patch import apply_patch, merge_patch
 from tests.support.merge_patch import patched
 
 VALUES = st.recursive(
@@ -40,12 +40,13 @@ def test_only_what_differs_is_in_the_patch(
     before: dict[str, Any], after: dict[str, Any], patch: dict[str, Any]
 ) -> None:
     assert merge_patch(before, after) == patch
-    assert patched(before, patch) == after
+    assert patched(before, patch) == apply_patch(before, patch) == after
 
 
 @given(OBJECTS, OBJECTS)
 def test_the_patch_makes_one_of_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert patched(before, merge_patch(before, after)) == after
+    patch = merge_patch(before, after)
+    assert patched(before, patch) == apply_patch(before, patch) == after
 
 
 @given(OBJECTS)

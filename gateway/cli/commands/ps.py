@@ -1,0 +1,45 @@
+"""``lemonbus ps``: the models that are loaded or being loaded."""
+
+from __future__ import annotations
+
+import click
+
+from gateway.api.common.routes import Nothing
+from gateway.api.operator.overview import show_overview
+from gateway.cli import output
+from gateway.cli.api_client import ApiClient
+from gateway.cli.live import words
+from gateway.cli.options import json_option, server_option
+
+
+@click.command("ps", short_help="List the loaded models.")
+@json_option("the models of the server's overview")
+@server_option
+def command(as_json: bool, server: ApiClient) -> None:
+    """List the models that are loaded or being loaded: what they do, what they take, and until when they stay.
+
+    `lemonbus status` also shows the server, and `lemonbus top` follows it.
+    """
+    overview = server.ask(show_overview, Nothing())
+    models = {name: model for name, model in overview.models.items() if model.state != words.ABSENT}
+    if as_json:
+        output.print_json(models)
+    elif models:
+        output.table(
+            ("NAME", "STATE", "RUNNING", "WAITING", "MEMORY", "DEVICE", "CONTEXT", "UNTIL"),
+            [
+                (
+                    name,
+                    words.state_of(model, overview.time),
+                    f"{model.running} of {model.slots}" if model.slots else "-",
+                    model.waiting,
+                    output.size(model.memory) if model.memory else "-",
+                    model.device or "-",
+                    model.context or "-",
+                    words.stay_of(model, overview.time) or "-",
+                )
+                for name, model in models.items()
+            ],
+        )
+    else:
+        click.echo("No model is loaded; the first request for one loads it.", err=True)
