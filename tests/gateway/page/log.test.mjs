@@ -32,6 +32,7 @@ test('however many arrive before a drawing, the last are drawn', () => {
   const buffer = new LogBuffer();
   for (let from = 0; from < 100_000; from += 500) buffer.add(entries(from, from + 500));
   assert.equal(buffer.waiting, SHOWN);
+  assert.ok(buffer.kept >= KEPT && buffer.kept <= 2 * KEPT, `${buffer.kept} lines are kept`);
   const drawn = buffer.take();
   assert.equal(drawn.length, SHOWN);
   assert.equal(drawn.at(-1).seq, 99_999);

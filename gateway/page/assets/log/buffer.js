@@ -17,9 +17,13 @@ export class LogBuffer {
       this.#kept.push(line);
       if (this.#matches(line)) this.#waiting.push(line);
     }
-    // In steps, because each one copies.
-    if (this.#kept.length > 2 * KEPT) this.#kept = this.#kept.slice(-KEPT);
-    if (this.#waiting.length > 2 * SHOWN) this.#waiting = this.#waiting.slice(-SHOWN);
+    this.#kept = bounded(this.#kept, KEPT);
+    this.#waiting = bounded(this.#waiting, SHOWN);
+  }
+
+  // How many lines the page has, shown or not: fewer than twice those that are kept for a filter.
+  get kept() {
+    return this.#kept.length;
   }
 
   // How many lines wait to be drawn.
@@ -50,6 +54,11 @@ export class LogBuffer {
     const whole = `${level} ${process} ${text}`.toLowerCase();
     return this.#words.every((word) => whole.includes(word));
   }
+}
+
+// The last lines of a list, but at most twice as many: it is not copied for each line.
+function bounded(lines, most) {
+  return lines.length > 2 * most ? lines.slice(-most) : lines;
 }
 
 // An entry of the stream as it is shown: its line begins with what the other fields say.

@@ -1,7 +1,7 @@
 // The log as it is written: filters, a pause, and a bounded number of lines.
 import { debounced, element, setText } from "../dom.js";
 import { count, plural } from "../format.js";
-import { LogBuffer, SHOWN, timeOf } from "./buffer.js";
+import { KEPT, LogBuffer, SHOWN, timeOf } from "./buffer.js";
 import { LogStream } from "./stream.js";
 
 const DRAW_EVERY_MS = 100; // nobody reads faster
@@ -96,8 +96,9 @@ export function logPanel(context, { folded = false, filters = {} } = {}) {
 
   function showNumber() {
     const waiting = paused && buffer.waiting ? `, ${plural(buffer.waiting, "new line")}` : "";
+    const of = search.value.trim() ? ` of ${count(Math.min(buffer.kept, KEPT))}` : "";
     const missed = buffer.dropped ? `, ${plural(buffer.dropped, "line")} missed` : "";
-    setText(number, `${plural(lines.childElementCount, "line")}${lines.childElementCount >= SHOWN ? ` (the last ${count(SHOWN)})` : ""}${waiting}${missed}`);
+    setText(number, `${plural(lines.childElementCount, "line")}${of}${lines.childElementCount >= SHOWN ? ` (the last ${count(SHOWN)})` : ""}${waiting}${missed}`);
   }
 
   function togglePause() {
