@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -32,8 +33,9 @@ def missing() -> str:
 class Container:
     """Use it as a context manager: leaving it ends everything in it."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        """Start nothing yet. ``name``: the name of the machine, in a form that systemd allows."""
+    def __init__(self, folder: Path, name: str, mounts: Mapping[str, str]) -> None:
+        """Start nothing yet. ``name``: the name of the machine, in a form that systemd allows. ``mounts``: path here → path there."""
+        self._mounts = [f"--bind-ro={path}:{place}" for path, place in mounts.items()]
         self._folder = folder
         self._name = name
         self._init: psutil.Process | None = None
@@ -52,7 +54,7 @@ class Container:
             "--console=pipe",
         ]
         self._process = subprocess.Popen(
-            [*command, f"--machine={self._name}", "-D", self._folder],
+            [*command, *self._mounts, f"--machine={self._name}", "-D", self._folder],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -85,7 +87,7 @@ class Container:
         """Run a program of the container in it, as root; return what it prints."""
         assert self._init, "it was not started"
         enter = ["nsenter", "-t", str(self._init.pid), "-m", "-p", "-u", "-i", "-n", "-C", *words]
-        return subprocess.run(enter, capture_output=True, text=True, check=False, timeout=120).stdout.strip()
+        return subprocess.run(enter, capture_output=True, text=True, check=False, timeout=300).stdout.strip()
 
     def processes(self) -> list[psutil.Process]:
         """Return all processes of the container, by this machine's pids."""

@@ -49,6 +49,21 @@ def reach(listed: str, environment: Mapping[str, str], exists: Callable[[str], b
     return Reach(chosen, sorted(path for path in {*paths, *FILES} if exists(path)))
 
 
+def write_config(file: Path, reach: Reach) -> dict[str, str]:
+    """Write pip's configuration for a container; return what must be there: path on this machine → path in the container."""
+    options = {name: value.split() for name, value in reach.environment.items() if name.startswith("PIP_")}
+    named = [word.removeprefix("file://") for words in options.values() for word in words]
+    paths = [path for path in reach.paths if any(f"{word}/".startswith(f"{path}/") for word in named)]
+    # At its usual place, a file of the distribution would be in the way of a package that writes it.
+    places = {path: f"/mnt/host{path}" if path.startswith("/etc/ssl/") else path for path in paths}
+    lines = [
+        f"{name.removeprefix('PIP_').lower().replace('_', '-')} = {' '.join(places.get(word, word) for word in words)}\n"
+        for name, words in options.items()
+    ]
+    file.write_text("".join(["[global]\n", *lines]))
+    return {**{os.path.realpath(path): place for path, place in places.items()}, str(file): "/etc/pip.conf"}
+
+
 def _path(word: str) -> str:
     """Return the path that a word means, ``""`` if none. The pages of an index name files outside its own folder."""
     if word.startswith("file://"):

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.bare.pipconfig import Reach
+from tests.bare.pipconfig import Reach, write_config
 
 USER = "newcomer"
 HOME = f"/home/{USER}"
@@ -89,6 +89,10 @@ class Root:
         their own, and are gone when the first process ends.
         """
         return ["unshare", "--mount", "--pid", "--kill-child", "sh", "-ec", self._entry(command, user)]
+
+    def index(self) -> dict[str, str]:
+        """Return what a container of this root needs to reach the package index: path on this machine → path in it."""
+        return write_config(self.folder.with_name("pip.conf"), self._reach)
 
     def _entry(self, command: str, user: str) -> str:
         quoted = shlex.quote(str(self.folder))

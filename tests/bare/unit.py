@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import time
 from pathlib import Path
 
 import psutil
 
+from tests.bare import installation
 from tests.bare.container import Container
 from tests.bare.root import CHECKOUT, PATH, Root
 from tests.support.clients.http_client import RawHttpClient
@@ -23,7 +25,8 @@ TOKENS = 4000
 PYTHON = "/opt/lemonbus/bin/python"
 LEMONBUS = "/opt/lemonbus/bin/lemonbus"
 STATE_DIR = "/var/lib/lemonbus"
-INSTALL = "python3 -m venv /opt/lemonbus && /opt/lemonbus/bin/pip install -qq '.[llamacpp]'"
+MARK = "ended with"
+DROP_INS = (("gpu.conf", "SupplementaryGroups", "render video"), ("no-devices.conf", "PrivateDevices", "yes"))
 APT = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
 SETTINGS_FILE = "/etc/lemonbus/lemonbus.toml"
 SETTINGS = """\
@@ -39,23 +42,37 @@ ctx_size = 8192
 def check(machine: Root) -> int:
     """Install the unit as its first lines say, start it, and break it; return 0 if all went well."""
     port = free_port()
-    for command in (f"{APT} update", f"{APT} install --no-install-recommends systemd dbus >/dev/null", INSTALL):
-        if code := machine.run(command, user="root"):
+    began = time.monotonic()
+    *install, start, first = installation.commands(machine, "lemonbus.service")
+    for command in (f"{APT} update", f"{APT} install --no-install-recommends systemd dbus >/dev/null", *install):
+        if code := machine.run(f"export PIP_QUIET=2; {command}", user="root"):
             print(f"bare: {command}: exit {code}", flush=True)
             return code
     _prepare(machine.folder, port)
-    with Container(machine.folder, f"lemonbus-{port}") as container:
+    with Container(machine.folder, f"lemonbus-{port}", machine.index()) as container:
         try:
+            installed = time.monotonic()
             unit = Unit(container, port)
-            unit.is_up()
+            unit.is_installed(start)
+            answer = unit.gives_a_first_answer(first)
+            print(
+                f"bare: the unit: installed in {installed - began:.0f} s, and {answer!r} {time.monotonic() - installed:.0f} s"
+                " later, with the boot and the download of the model",
+                flush=True,
+            )
+            unit.is_configured(SETTINGS.format(port=port, model=MODEL))
             unit.is_verified()
+            unit.logs_as_it_says()
             unit.survives_its_supervisor()
-            unit.is_upgraded_by_a_reload()
+            unit.is_upgraded_by_a_reload(installation.upgrade(machine))
             unit.refuses_a_wrong_configuration()
             unit.moves_to_another_port(free_port())
             unit.has_its_keys_changed_from_roots_shell()
+            unit.has_the_key_of_the_document(installation.documented_key(machine))
+            for drop_in, property_, value in DROP_INS:
+                unit.takes_a_drop_in(installation.commands(machine, drop_in), property_, value)
             unit.lets_a_stream_end_when_the_server_dies()
-            unit.stops()
+            unit.drains_before_it_stops(installation.drain(machine))
         except AssertionError as wrong:
             print(container.run("journalctl", "--no-pager", "-o", "cat", "-n", "40", "-u", "lemonbus"))
             print(f"bare: the systemd unit: {wrong}", flush=True)
@@ -68,18 +85,13 @@ def check(machine: Root) -> int:
 
 
 def _prepare(root: Path, port: int) -> None:
-    """Install what an operator would: settings, a model, the unit."""
+    """Put models there, and the only setting that a second server of this machine needs: the container has its network."""
     models = root / "srv" / "models"
     link_models(root / "srv" / "links", "tiny-loop")
     shutil.copytree(root / "srv" / "links", models)  # what the links mean
     settings = root / SETTINGS_FILE[1:]
     settings.parent.mkdir()
-    settings.write_text(SETTINGS.format(port=port, model=MODEL))
-    units = root / "etc" / "systemd" / "system"
-    shutil.copy(root / CHECKOUT[1:] / "deploy" / "systemd" / "lemonbus.service", units)
-    wanted = units / "multi-user.target.wants"
-    wanted.mkdir(exist_ok=True)
-    (wanted / "lemonbus.service").symlink_to("../lemonbus.service")
+    settings.write_text(f"port = {port}\n")
 
 
 class Unit:
@@ -106,6 +118,31 @@ class Unit:
         """Its server answers and has loaded what its configuration names."""
         wait_for(self._loaded, "the server has loaded its model", 60)
 
+    def is_installed(self, command: str) -> None:
+        """Enable and start it: the command ends when it serves."""
+        self._must(command)
+        assert self._client.get("/health").status == 200
+        assert self._shell("systemctl is-enabled lemonbus") == "enabled"
+
+    def gives_a_first_answer(self, command: str) -> str:
+        """Download a model and ask it; return its answer."""
+        answer = self._must(command).splitlines()[-1]
+        assert answer, "it says something"
+        return answer
+
+    def is_configured(self, settings: str) -> None:
+        """Restart it with other settings."""
+        self._must(f"cat > {SETTINGS_FILE} <<'END'\n{settings}END")
+        self._must("systemctl restart lemonbus")
+        self.is_up()
+
+    def logs_as_it_says(self) -> None:
+        """The journal has the log, with the levels that journalctl filters by; lemonbus shows the same lines."""
+        everything, warnings = (self._shell(f"journalctl -u lemonbus -o cat{more}") for more in ("", " -p warning"))
+        assert '"event":"model ready"' in everything
+        assert '"event":"model ready"' not in warnings
+        assert "model ready" in self._must("lemonbus logs")
+
     def is_verified(self) -> None:
         """systemd understands every line of it; one that is older than version 254 leaves one out."""
         output = self._container.run(
@@ -129,10 +166,10 @@ class Unit:
         wait_for(lambda: self._supervisor() not in (0, old), "another supervisor serves", 30)
         assert self._main() == main
 
-    def is_upgraded_by_a_reload(self) -> None:
-        """Reload it: another supervisor serves, and the model is still loaded."""
+    def is_upgraded_by_a_reload(self, command: str) -> None:
+        """Install it once more and reload it: another supervisor serves, and the model is still loaded."""
         main, old = self._main(), wait_for(self._supervisor, "a supervisor serves", 30)
-        self._container.run("systemctl", "reload", "lemonbus")
+        self._must(command)
         wait_for(lambda: self._supervisor() not in (0, old), "another supervisor serves", 30)
         self.is_up()
         assert self._main() == main
@@ -182,9 +219,34 @@ class Unit:
         self._shell(f"rm {STATE_DIR}/keys.json /etc/lemonbus/environment && systemctl restart lemonbus")
         self.is_up()
 
+    def has_the_key_of_the_document(self, commands: str) -> None:
+        """Run the lines of docs/keys.md for an installed unit, and go back."""
+        self._must(f"set -e\n{commands}")
+        wait_for(lambda: self._client.get("/v1/models").status == 401, "clients need a key", 30)
+        self._must(f"rm {STATE_DIR}/keys.json /etc/lemonbus/environment && systemctl restart lemonbus")
+        self.is_up()
+
+    def takes_a_drop_in(self, commands: list[str], property_: str, value: str) -> None:
+        """Install a drop-in as its first lines say: the unit has the property, and serves; then remove it."""
+        for command in commands:
+            self._must(command)
+        assert self._shell(f"systemctl show -p {property_} --value lemonbus") == value
+        self.is_up()
+        self._must(
+            "rm -r /etc/systemd/system/lemonbus.service.d && systemctl daemon-reload && systemctl restart lemonbus"
+        )
+        self.is_up()
+
     def _shell(self, command: str) -> str:
         """Run a command as root, with only root's environment; return what it prints, without the last newline."""
         return self._container.run("env", "-i", f"PATH={PATH}", "HOME=/root", "sh", "-c", command).strip()
+
+    def _must(self, command: str) -> str:
+        """Run a command in the checkout, which must succeed; return what it prints."""
+        output, mark, code = self._shell(f"exec 2>&1; cd {CHECKOUT}; ({command}\n); echo {MARK} $?").rpartition(MARK)
+        assert code.strip() == "0", f"{command}: exit {code}: {output}"
+        assert mark
+        return output.strip()
 
     def lets_a_stream_end_when_the_server_dies(self) -> None:
         """Kill the keeper while a stream runs: a new one serves before the stream ends, complete; then all old processes are gone."""
@@ -202,9 +264,16 @@ class Unit:
         below = {main, *main.children(recursive=True)}
         return [each for each in self._ours() if each in below]
 
-    def stops(self) -> None:
-        """Stop it: it ends with success and leaves no process."""
-        self._container.run("systemctl", "stop", "lemonbus")
+    def drains_before_it_stops(self, line: str) -> None:
+        """Stop it with the line for a longer end, within a stream: the stream is whole, and no process is left."""
+        folder = "/run/systemd/system/lemonbus.service.d"
+        self._must(f"mkdir -p {folder} && printf '[Service]\\n{line}\\nTimeoutStopSec=345\\n' > {folder}/stop.conf")
+        self._must("systemctl daemon-reload")
+        stream = self._client.start_chat(MODEL, stream=True, max_tokens=TOKENS)
+        stream.until(lambda it: len(it.events) > 2)
+        self._must("systemctl stop --no-block lemonbus")
+        assert stream.finish(60).done, "the stream ended whole"
+        wait_for(lambda: self._shell("systemctl is-active lemonbus") == "inactive", "it has stopped", 60)
         result = self._container.run("systemctl", "show", "-p", "Result", "--value", "lemonbus")
         assert result == "success", f"it stopped with {result}"
         assert not self._ours(), "nothing is left"

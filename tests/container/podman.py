@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Self
 
-from tests.bare import root
+from tests.bare import pipconfig, root
 from tests.bare.pipconfig import Reach
 
 PROCESSES = 1024
@@ -52,7 +51,8 @@ class Podman:
             # Podman's defaults may be above what root may set here.
             f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={PROCESSES}:{PROCESSES}"]\n'
         )
-        self.index = _mounts(folder / "pip.conf", reach)
+        mounts = pipconfig.write_config(folder / "pip.conf", reach)
+        self.index = [word for path, place in mounts.items() for word in ("--volume", f"{path}:{place}:ro")]
         """Words of ``build`` and ``run`` that tell pip how to reach the package index."""
 
     def __enter__(self) -> Self:
@@ -98,19 +98,3 @@ class Podman:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600
         )
-
-
-def _mounts(config: Path, reach: Reach) -> list[str]:
-    """Write pip's configuration; return the words that mount it, and what it names."""
-    options = {name: value.split() for name, value in reach.environment.items() if name.startswith("PIP_")}
-    named = [word.removeprefix("file://") for words in options.values() for word in words]
-    paths = [path for path in reach.paths if any(f"{word}/".startswith(f"{path}/") for word in named)]
-    # At its usual place, a file of the distribution would be in the way of a package that writes it.
-    places = {path: f"/mnt/host{path}" if path.startswith("/etc/ssl/") else path for path in paths}
-    lines = [
-        f"{name.removeprefix('PIP_').lower().replace('_', '-')} = {' '.join(places.get(word, word) for word in words)}\n"
-        for name, words in options.items()
-    ]
-    config.write_text("".join(["[global]\n", *lines]))
-    mounts = {**{os.path.realpath(path): place for path, place in places.items()}, str(config): "/etc/pip.conf"}
-    return [word for path, place in mounts.items() for word in ("--volume", f"{path}:{place}:ro")]

@@ -54,3 +54,9 @@ def test_only_the_groups_of_its_own_engines_can_be_written(service: dict[str, st
     assert service["DelegateSubgroup"] == SERVER_GROUP
     assert service["ProtectControlGroups"] == "yes"
     assert service["ReadWritePaths"] == "-/sys/fs/cgroup/system.slice/%n"
+
+
+def test_it_hides_no_gpu(service: dict[str, str]) -> None:
+    """ProtectClock allows a list of devices, and with it no other one; the drop-in for machines without GPUs hides all of them."""
+    assert not {"ProtectClock", "PrivateDevices", "DevicePolicy", "DeviceAllow"} & service.keys()
+    assert "\nPrivateDevices=yes\n" in UNIT.with_name("no-devices.conf").read_text()

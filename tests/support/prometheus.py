@@ -18,8 +18,8 @@ from tests.support.waiting import wait_for
 FOLDER: Final = ROOT / "deploy" / "monitoring"
 ALERTS: Final = FOLDER / "alerts.yml"
 _DASHBOARD: Final = FOLDER / "grafana-dashboard.json"
-_VARIABLES: Final = {"$instance": ".*", "$model": ".*", "$__rate_interval": "1m", "$__interval": "1m"}
-"""What Grafana would put into an expression."""
+_VARIABLES: Final = {"$instance": ".+", "$model": ".+", "$__rate_interval": "1m", "$__interval": "1m"}
+"""What stands for what Grafana puts into an expression. A label that no series has does not match ``.+``."""
 
 
 def alert_names() -> list[str]:
