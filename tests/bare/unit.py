@@ -62,7 +62,7 @@ def check(machine: Root) -> int:
             )
             unit.is_configured(SETTINGS.format(port=port, model=MODEL))
             unit.is_verified()
-            unit.logs_as_it_says()
+            unit.has_its_log_in_the_journal()
             unit.survives_its_supervisor()
             unit.is_upgraded_by_a_reload(installation.upgrade(machine))
             unit.refuses_a_wrong_configuration()
@@ -136,7 +136,7 @@ class Unit:
         self._must("systemctl restart lemonbus")
         self.is_up()
 
-    def logs_as_it_says(self) -> None:
+    def has_its_log_in_the_journal(self) -> None:
         """The journal has the log, with the levels that journalctl filters by; lemonbus shows the same lines."""
         everything, warnings = (self._shell(f"journalctl -u lemonbus -o cat{more}") for more in ("", " -p warning"))
         assert '"event":"model ready"' in everything
