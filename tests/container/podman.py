@@ -50,6 +50,8 @@ class Podman:
         (folder / "containers.conf").write_text(
             # Podman's defaults may be above what root may set here.
             f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc={PROCESSES}:{PROCESSES}"]\n'
+            # The other backend leaves a name server running.
+            f'[network]\nnetwork_backend = "cni"\nnetwork_config_dir = "{folder}/networks"\n'
         )
         mounts = pipconfig.write_config(folder / "pip.conf", reach)
         self.index = [word for path, place in mounts.items() for word in ("--volume", f"{path}:{place}:ro")]
