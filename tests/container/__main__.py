@@ -6,6 +6,7 @@ Without permission, it says so in one line and exits 0.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ def main() -> int:
     if problem:
         print(f"container: not run: {problem}", flush=True)
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # containers are removed then as well
     with tempfile.TemporaryDirectory(prefix="lemonbus-container-", dir="/tmp") as folder:
         began = time.monotonic()
         archive = Path(folder) / "base.tar"
