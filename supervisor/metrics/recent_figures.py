@@ -32,14 +32,11 @@ class ModelSpeed(NamedTuple):
     queue_s: float = 0.0
 
 
-class _Answer(NamedTuple):
-    sample: int
-    """How many samples had been taken before."""
-    tokens_per_second: float
-    first_token_s: float
-    queue_s: float
+_Answer = tuple[int, int, float, float, float]
+"""How many samples had been taken before; the tokens of the answer, and their seconds; until its first token; in the queue.
 
-
+A plain tuple, because each answer makes one.
+"""
 _State = tuple[int, list[bytes], dict[str, list[_Answer]]]
 
 
@@ -71,10 +68,14 @@ class RecentFigures:
         answers = self._answers.get(model)
         if answers is None:
             answers = self._answers[model] = deque(maxlen=MAX_ANSWERS)
-        answers.append(_Answer(self._taken, outcome.tokens_per_second, outcome.first_token_s, outcome.queue_s))
-        self._speeds.pop(model, None)
-        if outcome.first_token_s:
-            self._first_tokens.append(outcome.first_token_s)
+        tokens, first = outcome.output_tokens, outcome.first_token_s
+        answers.append(
+            (self._taken, tokens, outcome.decode_s if tokens > 1 else outcome.total_s, first, outcome.queue_s)
+        )
+        if model in self._speeds:
+            del self._speeds[model]
+        if first:
+            self._first_tokens.append(first)
 
     def produced(self, tokens: int) -> None:
         """Note output tokens, as soon as a worker reports them."""
@@ -113,11 +114,11 @@ class RecentFigures:
         known = self._speeds.get(model)
         if known is None:
             oldest = self._taken - MAX_SAMPLES
-            answers = [each for each in self._answers.get(model, ()) if each.sample >= oldest]
+            answers = [each for each in self._answers.get(model, ()) if each[0] >= oldest]
             known = self._speeds[model] = ModelSpeed(
-                round(_median(each.tokens_per_second for each in answers if each.tokens_per_second), 1),
-                round(_median(each.first_token_s for each in answers if each.first_token_s), _DIGITS),
-                round(_median(each.queue_s for each in answers), _DIGITS),
+                round(_median(tokens / seconds for _, tokens, seconds, _, _ in answers if tokens and seconds), 1),
+                round(_median(first for _, _, _, first, _ in answers if first), _DIGITS),
+                round(_median(queued for *_, queued in answers), _DIGITS),
             )
         return known
 

@@ -19,6 +19,7 @@ from tests.benchmarks import (
     memory_estimates,
     mixed,
     one_token,
+    open_page,
     processor_time,
     prompt_cache,
     recovery,
@@ -36,6 +37,7 @@ PARTS: Final = {
     "prompt-cache": "conversations that go on after a swap",
     "mixed": "a trace of requests for more models than fit, beside first come, first served",
     "recovery": "supervisors that are killed",
+    "open-page": "what an open page costs",
     "memory": "memory",
     "memory-estimates": "what engines take, beside the estimate",
 }
@@ -93,6 +95,8 @@ def _measure(  # noqa: C901 - one case for each part
             report.recovery = recovery.measure(50)
         case "memory-estimates":
             report.memory_estimates = memory_estimates.measure(model if model is not None and model.is_dir() else None)
+        case "open-page":
+            report.open_page = open_page.measure(min(rounds, 6))
         case "memory":
             report.footprint = footprint.measure()
 

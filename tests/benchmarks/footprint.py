@@ -22,6 +22,16 @@ class Footprint(msgspec.Struct):
     spare: float
     engine: float
 
+    def rows(self) -> list[tuple[str, float]]:
+        """Return the lines of the table."""
+        return [
+            ("supervisor", self.supervisor),
+            ("gateway, all processes", round(self.gateway, 2)),
+            (f"worker, median of {len(self.workers)}", self.worker),
+            ("spare worker", self.spare),
+            ("engine (not ours)", self.engine),
+        ]
+
 
 def measure() -> Footprint:
     """Load eight models and measure."""

@@ -11,6 +11,7 @@ from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.memory_estimates import MemoryComparison
 from tests.benchmarks.mixed import MixedComparison
 from tests.benchmarks.one_token import OneTokenComparison
+from tests.benchmarks.open_page import OpenPageCost
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
 from tests.benchmarks.recovery import RecoveryTimes
@@ -168,6 +169,11 @@ def recovery_goals(recovery: RecoveryTimes) -> list[Goal]:
         Goal("requests that such a kill broke", recovery.broken, 0, 0, ""),
         Goal("memory of the keeper", recovery.keeper, 8, 6, "MB"),
     ]
+
+
+def open_page_goals(costs: list[OpenPageCost]) -> list[Goal]:
+    """Return the goals for an open page."""
+    return [Goal(f"an open page, {each.case}", each.one, 1.0, 0.5, "% of a processor") for each in costs]
 
 
 def footprint_goals(footprint: Footprint) -> list[Goal]:

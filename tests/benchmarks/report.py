@@ -22,6 +22,7 @@ from tests.benchmarks.goals import (
     memory_goals,
     mixed_goals,
     one_token_goals,
+    open_page_goals,
     prompt_cache_goals,
     recovery_goals,
     throughput_goals,
@@ -31,6 +32,7 @@ from tests.benchmarks.measuring import Spread, spread
 from tests.benchmarks.memory_estimates import MemoryComparison
 from tests.benchmarks.mixed import MODELS, RATE, TOKENS, MixedComparison
 from tests.benchmarks.one_token import OneTokenComparison
+from tests.benchmarks.open_page import OpenPageCost
 from tests.benchmarks.processor_time import ProcessorTime
 from tests.benchmarks.prompt_cache import PromptCacheResult
 from tests.benchmarks.recovery import RecoveryTimes
@@ -52,6 +54,7 @@ class BenchmarkReport(msgspec.Struct):
     prompt_caches: list[PromptCacheResult] = []
     mixed: list[MixedComparison] = []
     recovery: RecoveryTimes | None = None
+    open_page: list[OpenPageCost] = []
     footprint: Footprint | None = None
     memory_estimates: list[MemoryComparison] = []
 
@@ -67,6 +70,7 @@ class BenchmarkReport(msgspec.Struct):
             *prompt_cache_goals(self.prompt_caches),
             *mixed_goals(self.mixed),
             *(recovery_goals(self.recovery) if self.recovery else ()),
+            *open_page_goals(self.open_page),
             *(footprint_goals(self.footprint) if self.footprint else ()),
             *memory_goals(self.memory_estimates),
             broken_answers(self.comparisons, self.one_token, self.embeddings, self.dialects),
@@ -151,8 +155,11 @@ class BenchmarkReport(msgspec.Struct):
         return "\n\n".join(parts) + "\n"
 
     def _memory(self) -> Iterator[str]:
+        if self.open_page:
+            yield "What open pages add to the processor time of supervisor and gateways, percent of one processor."
+            yield _table(("server", "without", "one page", "ten pages"), [each.row() for each in self.open_page])
         if self.footprint:
-            yield _table(("process", "PSS, MB"), _footprint(self.footprint))
+            yield _table(("process", "PSS, MB"), self.footprint.rows())
         if self.memory_estimates:
             head = ("model", "options", "estimated, MB", "measured, MB", "error")
             rows = [
@@ -292,14 +299,6 @@ def _recovery_rows(recovery: RecoveryTimes) -> Rows:
     yield f"the first with {recovery.models} models loaded, median", f"{_number(recovery.many_grant)} ms"
     yield "PSS of the keeper", f"{_number(recovery.keeper)} MB"
     yield "PSS of the fork server", f"{_number(recovery.fork_server)} MB"
-
-
-def _footprint(footprint: Footprint) -> Rows:
-    yield "supervisor", footprint.supervisor
-    yield "gateway, all processes", _number(footprint.gateway)
-    yield f"worker, median of {len(footprint.workers)}", footprint.worker
-    yield "spare worker", footprint.spare
-    yield "engine (not ours)", footprint.engine
 
 
 def _table(head: Iterable[str], rows: Rows) -> str:
