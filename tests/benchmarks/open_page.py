@@ -19,7 +19,7 @@ from tests.support.models.tiny_models import tiny_models
 from tests.support.server import LemonbusServer
 
 PAGES: Final = (0, 1, 10)
-SECONDS: Final = 4.0
+SECONDS: Final = 3.0
 LOADED: Final = 10
 KNOWN: Final = 500
 RUNNING: Final = 32
@@ -56,7 +56,11 @@ def measure(rounds: int) -> list[OpenPageCost]:
 
 
 def _measured(case: str, rounds: int, loaded: int = 0, known: int = 0, engine: str = "") -> OpenPageCost:
-    own = {"llamacpp_backend": "system", "llama_server": engine, "slots": RUNNING} if engine else {"ctx_size": 1024}
+    own = (
+        {"llamacpp_backend": "system", "llama_server": engine, "slots": RUNNING, "queue_requests": WAITING}
+        if engine
+        else {"ctx_size": 1024}
+    )
     with LemonbusServer(
         "tiny-loop", max_loaded_models=LOADED + 1, log_level="info", gateway_workers=0, **own
     ) as server:

@@ -258,3 +258,18 @@ def test_followers_are_limited(followers: OverviewFollowers, session: ReportingS
     of_admin.append(begin(context_of()))
     of_key.pop().close()  # type: ignore[attr-defined]
     of_admin.append(begin(context_of()))
+
+
+def test_followers_that_know_different_seconds_get_different_patches(
+    followers: OverviewFollowers, session: ReportingSession
+) -> None:
+    session.reports.put(at(1.0))
+    slow, quick = iter(follow(followers)), iter(follow(followers))
+    (_, state), _ = parsed(next(slow))
+    next(quick)
+    answer(session, at(2.0, running=5))
+    next(quick)
+    answer(session, at(3.0, running=5))
+    assert parsed(next(quick)) == [("patch", {"time": 3.0})]
+    ((_, patch),) = parsed(next(slow))
+    assert patched(state, patch)["running"] == 5

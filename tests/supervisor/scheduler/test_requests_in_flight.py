@@ -22,6 +22,15 @@ def test_those_that_run_come_before_those_that_wait() -> None:
     assert (facts.label, facts.endpoint) == ("label", "chat/completions")
 
 
+def test_the_one_that_arrived_first_comes_first_whatever_its_model() -> None:
+    sim = loaded("a", "b", models=2)
+    keys = []
+    for name in ("b", "a", "b"):
+        keys.append(sim.submit(name))
+        sim.pass_time(1.0)
+    assert [each.key for each in sim.scheduler.view.requests_in_flight(10)] == keys
+
+
 def test_there_are_not_more_than_asked_for() -> None:
     sim = loaded("a")
     running = [sim.submit("a") for _ in range(sim.slots)]
