@@ -68,6 +68,8 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """While it loads: since the load began."""
     progress: LoadProgressed | None = None
     """While it loads: what it reported last."""
+    ready_age: Age | None = None
+    """Since its engine became ready; None if it is not."""
 
     @property
     def model_in_use(self) -> ModelInUse | None:

@@ -74,7 +74,7 @@ class ScheduledWorker:
         self.estimate = MemoryEstimate()
         """What its model needs, according to its last check."""
         self.ready_at: float | None = None
-        """When its engine became ready; None if no supervisor has told this one."""
+        """When its engine became ready; None if it has not."""
         self.need: Mapping[str, int] = {}
         """Bytes by place that its engine was started with."""
         self.context = 0

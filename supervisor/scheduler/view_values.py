@@ -58,7 +58,7 @@ class ModelView(NamedTuple):
     need: Mapping[str, int] = {}
     """Bytes by place that it counts with; empty if it has no worker."""
     ready_at: float | None = None
-    """Since when its engine answers; None if it does not, or if that was before a take-over."""
+    """Since when its engine answers; None if it does not."""
     last_use: float | None = None
     """When a request of it ended last; None if it was never used."""
     pinned: bool = False

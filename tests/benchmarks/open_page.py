@@ -57,7 +57,7 @@ def measure(rounds: int) -> list[OpenPageCost]:
 
 def _measured(case: str, rounds: int, loaded: int = 0, known: int = 0, engine: str = "") -> OpenPageCost:
     own = (
-        {"llamacpp_backend": "system", "llama_server": engine, "slots": RUNNING, "queue_requests": WAITING}
+        {"llamacpp_backend": "system", "llama_server": engine, "slots": RUNNING, "queue_requests": RUNNING + WAITING}
         if engine
         else {"ctx_size": 1024}
     )

@@ -181,7 +181,7 @@ class WorkerController:
         self._transition(WorkerEvent.READY)
         self._requests.open(session, self._log)
         self._metrics = EngineMetricsReader(self._loop, session.backend, session.pool, self._bus.send)
-        self._model.facts = engine_ready(session, facts)
+        self._model.facts, self._model.ready_at = engine_ready(session, facts), self._loop.now()
         self._bus.send(self._model.facts)
 
     def load_progressed(self, progress: LoadProgressed) -> None:

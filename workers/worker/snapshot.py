@@ -47,6 +47,8 @@ class ModelRecord(msgspec.Struct):
     """By this process's clock."""
     progress: LoadProgressed | None = None
     """What was reported of the load last."""
+    ready_at: float = 0.0
+    """When its engine became ready, by this process's clock."""
 
     def started(self, order: StartEngine, now: float) -> None:
         """Note that an engine was started. What the supervisor decided stays with the model of that name."""
@@ -83,6 +85,7 @@ def worker_snapshot(
         state=state,
         spec=model.spec if state is not WorkerState.SPARE else None,
         facts=model.facts if loaded else None,
+        ready_age=now - model.ready_at if loaded and model.facts is not None else None,
         attempts=[
             AttemptSnapshot(*each.key, weight=each.run.weight, age=now - each.arrived_at, abandoned=each.abandoned)
             for each in attempts

@@ -68,6 +68,8 @@ class RunningWorker(NamedTuple):
     """Since when its model is being loaded, in monotonic seconds; None: it is not."""
     progress: LoadProgressed | None = None
     """What it reported of the load last."""
+    ready_at: float | None = None
+    """Since when its engine answers; None if it does not."""
 
 
 class AttemptAt(NamedTuple):
@@ -159,7 +161,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
     worker.context, worker.need = running.context, running.need
     taken_over_models.take_over(state, model, worker, running.state, running.facts)
     taken_over_models.restore_remembered(model, worker, running.remembered)
-    model.load_began, worker.progress = running.load_began, running.progress
+    model.load_began, worker.progress, worker.ready_at = running.load_began, running.progress, running.ready_at
     model.last_use = running.last_use or now
 
 

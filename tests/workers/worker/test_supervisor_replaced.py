@@ -102,7 +102,8 @@ def test_a_load_goes_on_without_a_supervisor(tmp_path: Path) -> None:
         assert_answers(worker)
         snapshot = worker.replace_supervisor()
         assert snapshot.last_use is not None
-        assert structs.replace(snapshot, last_use=None) == WorkerSnapshot(
+        assert snapshot.ready_age is not None
+        assert structs.replace(snapshot, last_use=None, ready_age=None) == WorkerSnapshot(
             WorkerState.READY, FAKE, facts, remembered=PolicyOverrides(pinned=True, ttl=7.0)
         )
 
