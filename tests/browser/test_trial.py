@@ -76,6 +76,7 @@ def send(page: BrowserPage, text: str) -> sync_api.Locator:
     message(page).press("Enter")
     answer = answers.nth(number)
     answer.get_by_text("prompt tokens").wait_for()
+    sync_api.expect(page.by_role("button", "Send")).to_be_enabled()  # the counts come just before the end
     return answer
 
 

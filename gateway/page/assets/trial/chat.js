@@ -210,7 +210,7 @@ export class Chat {
       this.#frame = 0;
       const atEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 40;
       const last = this.#exchanges.at(-1);
-      for (const exchange of this.#exchanges.slice(-2)) exchange.view.update(exchange.answer, { last: exchange === last, waiting: this.#waiting(exchange) });
+      for (const exchange of this.#exchanges.slice(-2)) exchange.view.update(exchange.answer, { last: exchange === last && !this.#sent, waiting: this.#waiting(exchange) });
       if (atEnd) this.log.scrollTop = this.log.scrollHeight;
     });
   }

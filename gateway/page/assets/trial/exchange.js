@@ -35,7 +35,7 @@ export class ExchangeView {
     this.element = element("li", {}, this.question, this.article);
   }
 
-  // `waiting`: what the answer waits for, in words.
+  // `waiting`: what the answer waits for, in words; `last`: whether its question may be sent again.
   update(answer, { waiting = "", last = false } = {}) {
     const over = isOver(answer);
     this.retry.hidden = !over || !last || answer.state === "done";
