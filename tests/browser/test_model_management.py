@@ -107,7 +107,7 @@ def test_a_key_that_is_not_an_administrators_changes_nothing(keyed_server: Lemon
     page.by_role("main").get_by_text("Read-only").wait_for()
     assert [name for name in page.by_role("main").get_by_role("button").all_text_contents() if name] == []
     row_of(page, CHAT).get_by_role("link").click()
-    page.by_role("main").get_by_text("Its files and options are for administrators.").wait_for()
+    page.by_role("main").get_by_text("Only administrators see its files and options.").wait_for()
     assert page.by_role("main").get_by_role("button").count() == 0
 
 

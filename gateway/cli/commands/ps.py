@@ -42,4 +42,4 @@ def command(as_json: bool, server: ApiClient) -> None:
             ],
         )
     else:
-        click.echo("No model is loaded; the first request for one loads it.", err=True)
+        click.echo(words.NO_MODEL, err=True)

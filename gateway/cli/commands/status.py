@@ -18,6 +18,7 @@ from gateway.api.lemonade.health import (
 )
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, last_lines
+from gateway.cli.live.words import NO_MODEL
 from gateway.cli.options import json_option, server_option
 from protocol.messages.health import EngineDeaths
 
@@ -65,7 +66,7 @@ def _models(health: ServerHealth) -> None:
     """Print the models that have a worker, in any state. Those that are loaded have more facts."""
     if not health.lemonbus.models:
         if not health.lemonbus.former_models:
-            click.echo("No model is loaded; the first request for one loads it.")
+            click.echo(NO_MODEL)
         return
     loaded = {model.model_name: model for model in health.all_models_loaded}
     click.echo()

@@ -43,7 +43,8 @@ def command(once: bool, as_json: bool, server: ApiClient) -> None:
 
 
 def _print(overview: Overview, server: ApiClient) -> None:
-    from gateway.cli.live.sections import NO_MODEL, headline, sections_of  # noqa: PLC0415 - as above
+    from gateway.cli.live.sections import headline, sections_of  # noqa: PLC0415 - as above
+    from gateway.cli.live.words import NO_MODEL  # noqa: PLC0415
 
     for line in headline(overview, server.url, overview.time):
         click.echo(output.plain(line))

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from gateway.cli.live.sections import NO_MODEL, ORDERS, Order, Section, headline, sections_of
+from gateway.cli.live.sections import ORDERS, Order, Section, headline, sections_of
+from gateway.cli.live.words import NO_MODEL
 from gateway.cli.output import plain
 from gateway.overview.view import Overview
 

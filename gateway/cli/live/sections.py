@@ -11,7 +11,6 @@ from gateway.overview.view import Overview
 from protocol.messages.overview import ModelOverview, RequestOverview
 
 NONE: Final = "-"
-NO_MODEL: Final = "No model is loaded; the first request for one loads it."
 ENDED_SHOWN: Final = 10
 ROOMY: Final = 1000
 """A width at which every column is shown."""
@@ -83,7 +82,7 @@ _DEATHS: Final = (
     _Column("MODEL", lambda item, _now: item[0]),
     _Column("DEATHS", lambda item, _now: str(item[1].deaths.count), 0, True),
     _Column(
-        "THE LAST ONE",
+        "LAST DEATH",
         lambda item, now: f"{_ago(item[1].deaths.last[0].at, now)}: {item[1].deaths.last[0].reason}",
         wraps=True,
     ),
@@ -111,7 +110,7 @@ _ENDED: Final = (
     _Column("1ST TOKEN", lambda each, _now: _seconds(each.first_token_s), 80, True),
     _Column("TOTAL", lambda each, _now: _seconds(each.total_s), 0, True),
     _Column("TOKENS", lambda each, _now: f"{each.prompt_tokens}+{each.output_tokens}", 70, True),
-    _Column("RESULT", lambda each, _now: ": ".join(filter(None, (each.code, each.message))) or "whole", wraps=True),
+    _Column("RESULT", lambda each, _now: ": ".join(filter(None, (each.code, each.message))) or "complete", wraps=True),
 )
 _DOWNLOADS: Final = (
     _Column("MODEL", lambda item, _now: item[0]),
@@ -139,7 +138,7 @@ def sections_of(overview: Overview, now: float, order: Order = ORDERS[0], width:
         ("Who waits", _KEYS, _waiting_keys(overview)),
         (f"Requests in flight{shown}", _REQUESTS, in_flight),
         ("Downloads", _DOWNLOADS, overview.downloads.items()),
-        ("Ended last", _ENDED, ended),
+        ("Last requests that ended", _ENDED, ended),
     )
     return [_section(*table, now, width) for number, table in enumerate(tables) if table[2] or not number]
 
@@ -168,8 +167,8 @@ def _waiting_keys(overview: Overview) -> list[tuple[str, dict[str, int]]]:
 def _state_of_request(request: RequestOverview) -> str:
     if request.state != "waiting":
         return request.state
-    place = f", place {request.position}" if request.position else ""
-    return f"waits{place}" + (f", about {_seconds(request.wait_s)}" if request.wait_s else "")
+    position = f", position {request.position}" if request.position else ""
+    return f"waiting{position}" + (f", about {_seconds(request.wait_s)}" if request.wait_s else "")
 
 
 def _ago(moment: float, now: float) -> str:

@@ -8,11 +8,13 @@ from gateway.cli.output import duration
 from protocol.messages.overview import ModelOverview
 
 ABSENT: Final = "absent"
+NO_MODEL: Final = "No model is loaded; the first request for one loads it."
 _SERVING: Final = frozenset({"ready", "draining"})
 """States of models that can answer."""
 _STATES: Final = {"backing_off": "failed", "draining": "unloading", "restarting": "engine restarts"}
-"""Names of states that differ from those that people read."""
+"""State → what it is called, if that differs."""
 SLOW_FIRST_TOKEN_S: Final = 5.0
+"""From these values on, the page calls a model slow as well."""
 SLOW_TOKENS_PER_SECOND: Final = 5.0
 SLOW_WAIT_S: Final = 2.0
 DAY_S: Final = 86400.0

@@ -27,7 +27,7 @@ export class Access {
   }
 
   // Asks a person for a key; returns whether there is another one than `refused` now. Several callers share one dialog.
-  // Who has closed it is not asked by requests again, only when `wanted`: by the button in the header.
+  // After a person has closed it, requests do not open it again; only `wanted` does, from the button in the header.
   async ask(problem = "", refused = "", { wanted = false } = {}) {
     if (this.key !== refused) return true;
     if (this.#declined && !wanted) return false;

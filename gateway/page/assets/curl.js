@@ -12,7 +12,7 @@ const DECEPTIVE = /[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 // body: what is sent as JSON. options:
 //   key      whether to send the key, which the line takes from the variable LEMONBUS_API_KEY
 //   form     pairs [name, value] of a form instead of a body; a value is a text or { file: NAME }
-//   files    [{ name, url }]: files that the body has as data URLs. The line reads them from the present folder; one that
+//   files    [{ name, url }]: files that the body has as data URLs. The line reads them from the current directory; one that
 //            is not listed gets a name from its type
 //   output   the file for an answer that is not a text
 //   picture  the file for the picture in an answer of images/generations

@@ -3,13 +3,13 @@ import { curlLine } from "./curl.js";
 import { element } from "./dom.js";
 
 // `request()` returns { method, path, body?, form?, … } as curlLine() takes them, or null while there is nothing to send.
-// Call `update()` whenever that changes: the line is written while the box is open only.
+// Call `update()` whenever that changes: the line is only written while the box is open.
 export function curlBox({ request, access, announce }) {
   const line = element("pre", { class: "curl", tabindex: 0, "aria-label": "curl line", hidden: true });
   const empty = element("p", { class: "empty" }, "Fill in the form first.");
   const copy = element("button", { type: "button", class: "small", onclick: () => copyText(line.textContent, line).then(announce) }, "Copy");
-  const key = element("p", { class: "soft", hidden: true }, "LEMONBUS_API_KEY must have your key.");
-  const folder = element("p", { class: "soft", hidden: true }, "Files are read from the present folder.");
+  const key = element("p", { class: "soft", hidden: true }, "Set LEMONBUS_API_KEY to your key first.");
+  const folder = element("p", { class: "soft", hidden: true }, "Files are read from the current directory.");
   const box = element("details", { class: "curl-box", ontoggle: () => update() }, element("summary", {}, "The same with curl"), empty, line, key, folder, copy);
   function update() {
     if (!box.open) return;

@@ -1,7 +1,7 @@
 // Numbers, sizes and times as people read them. Pure.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-const NONE = "–";
+export const NONE = "–"; // instead of a value that is not known
 
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 

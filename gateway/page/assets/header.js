@@ -1,6 +1,6 @@
 // The header: which release runs since when, what it does now, its memory, its problems, and whether it can be heard.
 import { element, keyedList, set, setAttribute, setText } from "./dom.js";
-import { age, bytes, count, percent, placeName, share } from "./format.js";
+import { NONE, age, bytes, count, percent, placeName, share } from "./format.js";
 
 const NEARLY_FULL = 0.9;
 const STATES = { draining: "stopping: it takes no new requests", drained: "drained: it takes no new requests until it is undrained" };
@@ -41,7 +41,7 @@ export class Header {
   }
 
   #fact(title) {
-    const value = element("dd", {}, "–");
+    const value = element("dd", {}, NONE);
     this.facts.append(element("div", {}, element("dt", {}, title), value));
     return value;
   }

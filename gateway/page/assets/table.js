@@ -1,7 +1,6 @@
 // A table whose rows are kept by key. On narrow screens each row becomes a block whose cells have their titles.
 import { element, keyedList, setAttribute, setText } from "./dom.js";
-
-const NONE = "–";
+import { NONE } from "./format.js";
 
 // columns: [{ title, number?, wrap?, text(item, key) }] or, for other elements than text, [{ title, make(key) → { element, update(item) } }].
 // `rowClass(item)`: the class of a row. Returns { element, sync(entries) }, with entries [[key, item], …].

@@ -21,7 +21,7 @@ test('requests wait for a slot', () => {
   const queue = [{ key: 'a', requests: 5, wait_s: 11.2 }, { key: 'b', requests: 2, wait_s: 3 }];
   assert.deepEqual(texts({ ...ready, running: 4, waiting: 7, queue }), ['7 requests wait for a slot. All 4 slots are taken. The next one gets a slot in about 3 s.']);
   assert.deepEqual(texts({ ...ready, slots: 1, running: 1, waiting: 1 }), ['1 request waits for a slot. The only slot is taken.']);
-  assert.deepEqual(texts({ ...ready, queue_wait_p50: 8.2 }), ['Requests waited 8.2 s for a slot (median of the last ones).']);
+  assert.deepEqual(texts({ ...ready, queue_wait_p50: 8.2 }), ['Requests waited 8.2 s for a slot (median of the last requests).']);
 });
 
 test('requests wait for a load', () => {
@@ -40,6 +40,7 @@ test('why a model is not loaded, and when it is tried again', () => {
   const failure = { code: 'out_of_memory', message: 'it needs 3 GiB', failures: 3, retry_at: now + 46.5 };
   assert.deepEqual(texts({ state: 'backing_off', failure }), ['Not loaded: it needs 3 GiB. It has failed 3 times. It is tried again in 47 s.']);
   assert.deepEqual(texts({ state: 'absent', waiting: 2, failure: { message: 'no file.', failures: 1 } }), ['Not loaded: no file. The next request tries again. 2 requests wait.']);
+  assert.deepEqual(texts({ state: 'absent', waiting: 1, failure: { message: 'no file.', failures: 1 } }), ['Not loaded: no file. The next request tries again. 1 request waits.']);
   assert.equal(diagnose({ state: 'absent', failure }, now).label, 'Failed');
 });
 

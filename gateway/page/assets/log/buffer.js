@@ -1,4 +1,5 @@
-// The log lines that the page has: at most so many are kept, fewer are shown, and those that arrive wait for the next drawing. Pure.
+// The log lines that the page has: a bounded number is kept, fewer are shown, and new ones wait for the next drawing. Pure.
+import { clock } from "../format.js";
 
 export const KEPT = 4000;
 export const SHOWN = 1000;
@@ -71,6 +72,5 @@ export function lineOf({ seq, timestamp = "", severity = "Info", tag = "", line 
 export function timeOf(timestamp) {
   const date = new Date(`${timestamp.replace(" ", "T")}Z`);
   if (Number.isNaN(date.getTime())) return timestamp;
-  const two = (value) => String(value).padStart(2, "0");
-  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+  return `${clock(date.getTime() / 1000)}.${String(date.getMilliseconds()).padStart(3, "0")}`;
 }

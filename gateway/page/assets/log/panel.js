@@ -5,7 +5,7 @@ import { KEPT, LogBuffer, SHOWN, timeOf } from "./buffer.js";
 import { LogStream } from "./stream.js";
 
 const DRAW_EVERY_MS = 100; // nobody reads faster
-const REST = 3; // after a drawing, the page is free for so many times as long as it took
+const REST = 3; // after a drawing, the page is idle for this many times as long as the drawing took
 const LEVELS = ["trace", "debug", "info", "warning", "error"];
 const PROCESSES = ["supervisor", "gateway", "worker", "engine", "job"];
 const CLOSE_TO_END = 24; // pixels

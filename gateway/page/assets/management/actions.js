@@ -51,7 +51,7 @@ export function modelActions(context, { changed, failed }) {
   async function allowed(action, row) {
     if (action === "delete") return confirmDeletion(context, row);
     if (action !== "unload" || !row.busy) return true;
-    const text = `${plural(row.busy, "request")} of ${row.name} run or wait. Those that run may finish, those that wait are refused.`;
+    const text = `${busyText(row)}. Those that run may finish, those that wait are refused.`;
     return confirmDialog({ title: `Unload ${row.name}?`, text, action: "Unload" });
   }
 
@@ -61,18 +61,22 @@ export function modelActions(context, { changed, failed }) {
   };
 }
 
+function busyText({ name, busy }) {
+  return `${plural(busy, "request")} of ${name} ${busy === 1 ? "runs or waits" : "run or wait"}`;
+}
+
 // Asks before a deletion, with the files that it removes; resolves to whether to do it.
 async function confirmDeletion(context, { name, busy }) {
   const { method, path, body } = requests.remove(name, true);
   const { removed, kept_for: kept } = await context.api.json(method, path, body);
   const total = removed.reduce((sum, file) => sum + file.size, 0);
   const curl = curlBox({ ...context, request: () => requests.remove(name) });
-  const text = removed.length ? `These ${plural(removed.length, "file")} are removed, ${bytes(total)} together:` : "It has no files of its own on this machine: only its name is removed.";
+  const list = removed.length === 1 ? `This file of ${bytes(total)} is removed:` : `These ${removed.length} files are removed, ${bytes(total)} in all:`;
   const done = await openDialog({
     title: `Delete ${name}?`,
     body: [
-      busy > 0 && element("p", { class: "warn" }, `${plural(busy, "request")} of it run or wait: it is unloaded first.`),
-      element("p", {}, removed.length === 1 ? `This file of ${bytes(total)} is removed:` : text),
+      busy > 0 && element("p", { class: "warn" }, `${busyText({ name, busy })}: it is unloaded first.`),
+      element("p", {}, removed.length ? list : "It has no files of its own on this machine: only its name is removed."),
       removed.length > 0 && element("ul", { class: "plain files" }, removed.map((file) => element("li", {}, element("span", { class: "mono" }, file.path), " ", element("span", { class: "soft" }, bytes(file.size))))),
       kept.length > 0 && element("p", {}, `Files that are also used by ${kept.join(" and ")} stay.`),
       curl.element,

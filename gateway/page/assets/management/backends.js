@@ -1,6 +1,5 @@
 // The programs that models run on: their states, and how to install or remove one.
 import { confirmDialog } from "../dialog.js";
-import { curlBox } from "../curl_box.js";
 import { element } from "../dom.js";
 import { install, uninstall } from "./requests.js";
 
@@ -8,7 +7,7 @@ const STATE_CLASSES = { installed: "good", update_required: "warn", installable:
 
 // Returns { element, update(admin) }: a folded panel that asks for the list when it is opened.
 export function backendsPanel(context) {
-  const place = element("div", {}, element("p", { class: "soft" }, "Asking …"));
+  const place = element("div", {}, element("p", { class: "soft" }, "Reading the list …"));
   const problem = element("p", { class: "problem", role: "alert", hidden: true });
   let admin = false;
   let busy = "";

@@ -65,7 +65,7 @@ export function modelDetails(context, name, actions) {
       if (state === asked) return;
       asked = state;
       if (state) refresh();
-      else more.replaceChildren(element("p", { class: "soft" }, "Its files and options are for administrators."));
+      else more.replaceChildren(element("p", { class: "soft" }, "Only administrators see its files and options."));
     },
   };
 

@@ -45,7 +45,7 @@ class LoadForm {
     const [first, more] = this.#optionFields();
     const body = [
       this.#now(),
-      element("div", { class: "form-fields" }, first, field("Pinned", this.pinned, `Until it is unloaded. As configured: ${this.#usual("pinned", "no")}.`), field("Unload after idle seconds", this.ttl, `0: never. As configured: ${this.#usual("ttl", "never")}.`)),
+      element("div", { class: "form-fields" }, first, field("Pinned", this.pinned, `Until it is unloaded. As configured: ${this.#usual("pinned", "no")}.`), field("Unload after being idle for (seconds)", this.ttl, `0: never. As configured: ${this.#usual("ttl", "never")}.`)),
       more.length > 0 && element("details", {}, element("summary", {}, `More options (${more.length})`), element("div", { class: "form-fields" }, more)),
       this.save.element,
       this.plan,
@@ -115,7 +115,7 @@ class LoadForm {
       if (problem) throw new Error(problem);
       if (value !== undefined) options[option.name] = value;
     }
-    if (!this.ttl.validity.valid) throw new Error(`Unload after idle seconds: ${this.ttl.validationMessage}`);
+    if (!this.ttl.validity.valid) throw new Error(`Unload after being idle for: ${this.ttl.validationMessage}`);
     return {
       options,
       pinned: this.pinned.value ? this.pinned.value === "true" : undefined,

@@ -1,6 +1,6 @@
 // The list of models with its filter: one row for each, also for hundreds.
 import { debounced, element, setAttribute, setText } from "../dom.js";
-import { bytes, count, plural } from "../format.js";
+import { NONE, bytes, count, plural } from "../format.js";
 import { keyedTable } from "../table.js";
 import { actionButtons } from "./actions.js";
 import { field, offer, select } from "./fields.js";
@@ -27,10 +27,10 @@ export function modelList(actions) {
     columns: [
       { title: "Model", wrap: true, make: (name) => nameCell(name) },
       { title: "State", make: () => stateCell() },
-      { title: "Type", text: (row) => row.type || "–" },
-      { title: "Recipe", text: (row) => row.recipe || "–" },
-      { title: "Labels", wrap: true, text: (row) => row.labels.join(", ") || "–" },
-      { title: "Size", number: true, text: (row) => (row.bytes ? bytes(row.bytes) : "–") },
+      { title: "Type", text: (row) => row.type || NONE },
+      { title: "Recipe", text: (row) => row.recipe || NONE },
+      { title: "Labels", wrap: true, text: (row) => row.labels.join(", ") || NONE },
+      { title: "Size", number: true, text: (row) => (row.bytes ? bytes(row.bytes) : NONE) },
       { title: "Actions", make: (name) => actionCell(actions, name, () => admin) },
     ],
   });

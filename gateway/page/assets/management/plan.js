@@ -1,12 +1,12 @@
 // What a load would do now, as its dry run says: whether memory suffices, with which context, and which models are unloaded for it.
 import { element } from "../dom.js";
-import { bytes, count, duration, plural } from "../format.js";
+import { bytes, count, duration, plural, share } from "../format.js";
 
 const DECISIONS = {
   load: ["good", "It fits: nothing is unloaded for it."],
-  evict: ["warn", "It fits when other models have been unloaded:"],
-  wait: ["info", "It fits when a load or an unload that is under way has ended."],
-  loaded: ["good", "It is loaded with these options already."],
+  evict: ["warn", "It fits once these models have been unloaded:"],
+  wait: ["info", "It fits once a load or unload that is under way has ended."],
+  loaded: ["good", "It is already loaded with these options."],
 };
 
 // The elements that show the `plan` of a dry run.
@@ -36,8 +36,7 @@ export function partsText({ parts, measured }) {
 
 function placeElement({ place, name, need, available, total }) {
   const enough = need <= available;
-  const share = total > 0 ? Math.min(100, (100 * need) / total) : 0;
-  const fill = element("span", { class: "fill", "data-full": !enough, style: { width: `${share.toFixed(1)}%` } });
+  const fill = element("span", { class: "fill", "data-full": !enough, style: { width: `${(100 * share(need, total)).toFixed(1)}%` } });
   return element(
     "div",
     { class: "plan-place" },

@@ -6,7 +6,7 @@ import { formOf } from "../trial/requests.js";
 import { diagnose, unloading } from "./diagnosis.js";
 
 const MOST_SLOTS_DRAWN = 16;
-const GOING = new Set(["absent", "unloading", "backing_off", "downloading"]); // states of models that have no engine, or soon have none
+const NOT_LOADED = new Set(["absent", "unloading", "backing_off", "downloading"]); // states of models that have no engine, or soon have none
 
 export const cardId = (name) => `model-${name}`;
 
@@ -79,7 +79,7 @@ function viewLink(title, view, name) {
 }
 
 function usable({ state, pinned }) {
-  if (GOING.has(state)) return ["load", "options"];
+  if (NOT_LOADED.has(state)) return ["load", "options"];
   return ["unload", ...(state === "ready" ? [pinned ? "unpin" : "pin"] : []), "options"];
 }
 

@@ -1,11 +1,12 @@
 // Says in words what a model does, and why it is slow or not loaded. Pure.
 import { age, count, duration, moment, percent, plural, rate, share } from "../format.js";
 
-const SLOW_FIRST_TOKEN_S = 5;
-const SLOW_TOKENS_PER_SECOND = 5;
-const SLOW_WAIT_S = 2;
+// From these values on, `lemonbus top` calls a model slow as well.
+export const SLOW_FIRST_TOKEN_S = 5;
+export const SLOW_TOKENS_PER_SECOND = 5;
+export const SLOW_WAIT_S = 2;
 const JUST_DIED_S = 300;
-export const DAY_S = 86400;
+const DAY_S = 86400;
 
 // A state of a model's lifecycle → what it is called, and the tone of its tag.
 export const STATES = {
@@ -63,13 +64,13 @@ function failure({ failure: found, waiting = 0 }, now) {
   const times = found.failures > 1 ? ` It has failed ${found.failures} times.` : "";
   const left = (found.retry_at || 0) - now;
   const again = left > 0 ? ` It is tried again in ${age(left + 1)}.` : " The next request tries again.";
-  return { rank: 0, kind: "failed", tone: "bad", text: `Not loaded: ${sentence(found.message)}${times}${again}${waiting ? ` ${plural(waiting, "request")} wait.` : ""}` };
+  return { rank: 0, kind: "failed", tone: "bad", text: `Not loaded: ${sentence(found.message)}${times}${again}${waiting ? ` ${plural(waiting, "request waits", "requests wait")}.` : ""}` };
 }
 
 function queue({ state, slots = 0, running = 0, waiting = 0, queue: shares = [], queue_wait_p50: wait = 0 }) {
   if (!SERVING.has(state)) return null;
   if (!waiting) {
-    return wait < SLOW_WAIT_S ? null : { rank: 4, kind: "slots", tone: "warn", text: `Requests waited ${duration(wait)} for a slot (median of the last ones).` };
+    return wait < SLOW_WAIT_S ? null : { rank: 4, kind: "slots", tone: "warn", text: `Requests waited ${duration(wait)} for a slot (median of the last requests).` };
   }
   const next = Math.min(...shares.map((each) => each.wait_s).filter((each) => each > 0));
   const full = slots && running >= slots ? ` ${slots === 1 ? "The only slot is" : `All ${count(slots)} slots are`} taken.` : "";
@@ -149,8 +150,8 @@ export function unloading({ state, pinned, expires_at: expires = 0, running = 0,
   return whole.charAt(0).toUpperCase() + whole.slice(1);
 }
 
-
-// What is new since a moment ago and worth saying aloud: engines that died and models that failed. before, now: models of two overviews.
+// What has happened since the overview before and a screen reader should say: engines that died, and models that failed.
+// before, models: those of the two overviews.
 export function news(before, models) {
   return Object.entries(models).flatMap(([name, { deaths, failure }]) => {
     const known = before[name] || {};

@@ -1,6 +1,6 @@
 // A plot of the last hour as SVG: lines over time, with a title and a description for those who do not see it.
 import { element, keyedList, set, setText, svgElement } from "../dom.js";
-import { clock } from "../format.js";
+import { NONE, clock } from "../format.js";
 import { extremes, pathOf, roundMax } from "./scale.js";
 
 const WIDTH = 320;
@@ -42,10 +42,10 @@ export function plot({ title, format, lines, binary = false }) {
   function texts(points, at) {
     if (at === null) {
       const { latest, max } = extremes(points);
-      return max === undefined ? "no value" : `${latest === undefined ? "–" : format(latest)}, max ${format(max)}`;
+      return max === undefined ? "no value" : `${latest === undefined ? NONE : format(latest)}, max ${format(max)}`;
     }
     const [found, value] = points.reduce((best, each) => (Math.abs(each[0] - at) < Math.abs(best[0] - at) ? each : best), [Infinity, undefined]);
-    return Number.isFinite(found) ? `${value === undefined || value === null ? "–" : format(value)} at ${clock(found)}` : "no value";
+    return Number.isFinite(found) ? `${value === undefined || value === null ? NONE : format(value)} at ${clock(found)}` : "no value";
   }
 
   svg.addEventListener("pointermove", (event) => {

@@ -1,7 +1,7 @@
-// The requests in flight, and the last ones that ended.
+// The requests in flight, and the last requests that ended.
 import { confirmDialog } from "../dialog.js";
 import { element, setText } from "../dom.js";
-import { age, count, duration, moment, plural, rate } from "../format.js";
+import { NONE, age, count, duration, moment, plural, rate } from "../format.js";
 import { keyedTable } from "../table.js";
 
 const MOST_IN_FLIGHT = 200;
@@ -20,13 +20,13 @@ export function requests(context, filter) {
       { title: "State", wrap: true, text: stateOf },
       { title: "Waited", number: true, text: (item) => waited(item, now) },
       { title: "Age", number: true, text: ({ arrived_at: at }) => age(now - at) },
-      { title: "Tokens", number: true, text: ({ tokens, state }) => (state === "running" ? count(tokens || 0) : "–") },
+      { title: "Tokens", number: true, text: ({ tokens, state }) => (state === "running" ? count(tokens || 0) : NONE) },
       { title: "Tokens/s", number: true, text: (item) => speedOf(item, now) },
       { title: "Cancel", make: (key) => cancelButton(context, key, () => admin) },
     ],
   });
   const ended = keyedTable({
-    caption: "The requests that ended last",
+    caption: "Last requests that ended",
     empty: "No request has ended since the server started.",
     rowClass: ({ code }) => (code ? "failed" : null),
     columns: [
@@ -34,10 +34,10 @@ export function requests(context, filter) {
       { title: "Model, endpoint", wrap: true, make: modelCell },
       { title: "Ended", text: ({ ended_at: at }) => moment(at, now) },
       { title: "Waited", number: true, text: ({ queue_s: wait }) => duration(wait || 0) },
-      { title: "First token", number: true, text: ({ first_token_s: first }) => (first ? duration(first) : "–") },
+      { title: "First token", number: true, text: ({ first_token_s: first }) => (first ? duration(first) : NONE) },
       { title: "Total", number: true, text: ({ total_s: total }) => duration(total) },
-      { title: "Tokens", number: true, text: ({ prompt_tokens: read, output_tokens: made }) => (read || made ? `${count(read || 0)} → ${count(made || 0)}` : "–") },
-      { title: "Result", wrap: true, text: ({ code, message }) => (code ? [code, message].filter(Boolean).join(": ") : "whole") },
+      { title: "Tokens", number: true, text: ({ prompt_tokens: read, output_tokens: made }) => (read || made ? `${count(read || 0)} → ${count(made || 0)}` : NONE) },
+      { title: "Result", wrap: true, text: ({ code, message }) => (code ? [code, message].filter(Boolean).join(": ") : "complete") },
     ],
   });
   const number = element("span", { class: "soft" });
@@ -62,7 +62,7 @@ export function requests(context, filter) {
       "div",
       { class: "stack" },
       panel("Requests in flight", number, running),
-      panel("Ended last", failed, ended, all),
+      panel("Last requests that ended", failed, ended, all),
     ),
     update(overview, time) {
       now = time;
@@ -70,7 +70,7 @@ export function requests(context, filter) {
       const found = Object.entries(overview.requests || {});
       running.sync(found.sort(([, one], [, other]) => one.arrived_at - other.arrived_at));
       const total = overview.requests_total ?? (overview.running || 0) + (overview.waiting || 0);
-      setText(number, total > found.length ? `${count(found.length)} of ${count(total)} are shown${found.length < MOST_IN_FLIGHT ? ": the others are of other keys" : ""}` : "");
+      setText(number, total > found.length ? `${count(found.length)} of ${count(total)} are shown${found.length < MOST_IN_FLIGHT ? ": the others belong to other keys" : ""}` : "");
       last = Object.entries(overview.ended || {}).sort(([, one], [, other]) => other.ended_at - one.ended_at);
       showEnded();
       const wrong = last.filter(([, { code }]) => code).length;
@@ -102,7 +102,7 @@ function modelCell() {
   return {
     element: element("div", {}, model, endpoint),
     update(item) {
-      setText(model, item.model || "–");
+      setText(model, item.model || NONE);
       setText(endpoint, `${item.endpoint}${item.dialect ? ` (${item.dialect})` : ""}${item.stream ? ", stream" : ""}`);
     },
   };
@@ -110,7 +110,7 @@ function modelCell() {
 
 function stateOf({ state, position, wait_s: wait }) {
   if (state !== "waiting") return state;
-  return [`waits${position ? `, place ${position}` : ""}`, wait && `about ${duration(wait)}`].filter(Boolean).join(", ");
+  return [`waiting${position ? `, position ${position}` : ""}`, wait && `about ${duration(wait)}`].filter(Boolean).join(", ");
 }
 
 function waited({ arrived_at: arrived, granted_at: granted }, now) {
@@ -118,7 +118,7 @@ function waited({ arrived_at: arrived, granted_at: granted }, now) {
 }
 
 function speedOf({ tokens = 0, first_token_at: first }, now) {
-  return first && tokens > 1 && now - first >= 1 ? rate(tokens / (now - first)) : "–";
+  return first && tokens > 1 && now - first >= 1 ? rate(tokens / (now - first)) : NONE;
 }
 
 function cancelButton(context, key, allowed) {

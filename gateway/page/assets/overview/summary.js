@@ -54,7 +54,7 @@ function whoWaits(overview) {
   const named = keys.reduce((sum, each) => sum + each.requests, 0);
   const found = keys.map(({ key, requests, models }) => [`key ${key}`, { name: key || "Without a key", text: `${plural(requests, "request")} for ${models.join(", ")}` }]);
   const others = (overview.waiting || 0) - named;
-  if (others > 0) found.push(["others", { name: plural(others, "request"), text: named ? "of others" : others === 1 ? "waits" : "wait" }]);
+  if (others > 0) found.push(["others", { name: plural(others, "request"), text: named ? "of other keys" : others === 1 ? "waits" : "wait" }]);
   return found;
 }
 

@@ -56,7 +56,7 @@ export class Attachments {
     this.#show();
   }
 
-  // Returns the pictures, and begins anew.
+  // Returns the pictures, and forgets them.
   take() {
     const taken = this.pictures;
     this.pictures = [];

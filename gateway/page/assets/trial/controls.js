@@ -20,7 +20,7 @@ export function numberInput(properties = {}) {
   return element("input", { type: "number", inputmode: "decimal", placeholder: "default", ...properties });
 }
 
-// The number of an input; null if it is empty. Throws an error in words if it is none or out of its bounds.
+// The number of an input; null if it is empty. Throws an error in words if it is not a number or out of bounds.
 export function numberOf(input, name) {
   if (input.validity.badInput || (input.value !== "" && !input.validity.valid)) throw new Error(`${name}: ${input.validationMessage}`);
   return input.value === "" ? null : Number(input.value);

@@ -41,7 +41,7 @@ export function drawing(context) {
     fields: [
       field("Prompt", prompt),
       element("div", { class: "trial-row" }, field("Size", size), field("Steps", steps), field("Seed", seed), field("What to avoid", avoid)),
-      element("div", { class: "trial-row" }, field("Start from a picture", start, "A PNG or JPEG, if there is one to be changed."), field("Strength", strength, "How much of it may change.")),
+      element("div", { class: "trial-row" }, field("Start from a picture", start, "Optional: a PNG or JPEG to change."), field("Strength", strength, "How much of it may change.")),
     ],
     build(model) {
       const options = { size: size.value, steps: numberOf(steps, "Steps"), seed: numberOf(seed, "Seed"), avoid: avoid.value.trim() };

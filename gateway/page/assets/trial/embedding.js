@@ -29,7 +29,7 @@ export function embedding(context) {
 
   return new RequestForm(context, {
     ...{ title: "Embeddings", submit: "Embed", empty: "Write a text.", result, show },
-    fields: [field("Text", one), field("Another text", other, "If there are two, they are compared.")],
+    fields: [field("Text", one), field("Another text", other, "Optional: compared with the first.")],
     build(model) {
       const texts = [one.value, other.value].filter((text) => text.trim());
       return texts.length ? embeddingRequest(model, texts) : null;

@@ -5,7 +5,7 @@ const TYPES = [["audio/webm;codecs=opus", "webm"], ["audio/ogg;codecs=opus", "og
 
 // Why the browser gives no microphone, in words; "" if it may.
 export function recordingRefusal() {
-  if (!window.isSecureContext) return "Browsers give the microphone to pages of https:// and of localhost alone. Choose a file instead.";
+  if (!window.isSecureContext) return "Browsers allow the microphone only on https:// and on localhost. Choose a file instead.";
   if (!navigator.mediaDevices?.getUserMedia || !window.MediaRecorder) return "This browser cannot record. Choose a file instead.";
   return "";
 }

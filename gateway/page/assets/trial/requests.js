@@ -27,7 +27,7 @@ export function takesPictures(model) {
 
 // The next answer of a conversation. `exchanges`: the former ones, of conversation.js; `question`: { text, pictures }.
 // `options`: { system, temperature, maxTokens, tools, seesPictures }, all optional; numbers are null if they are left to the
-// server. A model that sees no pictures gets the words of former questions alone: another model may have had the pictures.
+// server. A model that sees no pictures only gets the words of former questions: another model may have had the pictures.
 export function chatRequest(model, exchanges, question, options = {}) {
   const { system = "", temperature = null, maxTokens = null, tools = [], seesPictures = true } = options;
   const messages = system ? [{ role: "system", content: system }] : [];
@@ -39,7 +39,7 @@ export function chatRequest(model, exchanges, question, options = {}) {
     messages.push(asked(each.question, pictures, seesPictures));
     const calls = answer.calls.map(({ id, name, arguments: words }) => ({ id, type: "function", function: { name, arguments: words } }));
     messages.push({ role: "assistant", content: answer.text, ...(calls.length ? { tool_calls: calls } : {}) });
-    // Here are no tools, but each call needs a result before the next question.
+    // The page has no tools, but each call needs a result before the next question.
     for (const call of calls) messages.push({ role: "tool", tool_call_id: call.id, content: "The tool is not available." });
   }
   messages.push(asked(question, pictures, seesPictures));

@@ -22,7 +22,7 @@ export function reranking(context) {
 
   return new RequestForm(context, {
     ...{ title: "Reranking", submit: "Rank", empty: "Write a query and some documents.", result, show },
-    fields: [field("Query", query), field("Documents", documents, "One on each line.")],
+    fields: [field("Query", query), field("Documents", documents, "One per line.")],
     build(model) {
       const texts = documents.value.split("\n").filter((line) => line.trim());
       return query.value.trim() && texts.length ? rerankingRequest(model, query.value, texts) : null;

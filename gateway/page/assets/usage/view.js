@@ -9,7 +9,7 @@ const MONTHS = 13;
 export function view({ api, announce }) {
   const now = new Date().toISOString().slice(0, 7); // usage is counted by days in UTC
   const month = element("select", { onchange: load }, lastMonths(now, MONTHS).map((each) => element("option", { value: each }, each)));
-  const again = element("button", { type: "button", onclick: load }, "Read again");
+  const again = element("button", { type: "button", onclick: load }, "Refresh");
   const note = element("p", { class: "soft" });
   const problem = element("p", { class: "problem", role: "alert" });
   const keys = usageTable("Usage by API key", "API key", "Without a key");
@@ -53,7 +53,7 @@ function usageTable(caption, title, unnamed) {
   const number = (of, field, format = count) => ({ title: of, number: true, text: ({ sums }) => format(sums[field]) });
   const table = keyedTable({
     caption,
-    empty: "Nothing was used.",
+    empty: "No usage in this month.",
     rowClass: ({ isTotal }) => (isTotal ? "total" : null),
     columns: [
       { title, wrap: true, text: ({ name, isTotal }) => (isTotal ? "Total" : name || unnamed) },

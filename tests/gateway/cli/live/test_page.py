@@ -59,10 +59,10 @@ def test_everything_that_an_operator_asks_is_there() -> None:
         ("Who waits", "ci 2 busy"),
         ("Requests in flight, 2 of 8 shown", "req-1 ci chat/completions busy running 3 s 33"),
         ("Downloads", "Far running 100 MB of 1.0 GB d.gguf"),
-        ("Ended last", "req-9 10 s ago - broken - - 0.50 s 0+0 load_failed: no model"),
+        ("Last requests that ended", "req-9 10 s ago - broken - - 0.50 s 0+0 load_failed: no model"),
     ):
         assert lines[lines.index(title) + 2] == line
-    assert "req-2 - chat/completions busy waits, place 1, about 2.50 s 9 s -" in lines
+    assert "req-2 - chat/completions busy waiting, position 1, about 2.50 s 9 s -" in lines
     assert "without a key 1 busy" in lines
 
 
