@@ -13,11 +13,14 @@ from typing import Final, NamedTuple
 
 from gateway.http.ended_requests import RequestEnd
 from gateway.http.request_context import RequestContext
+from protocol.failures import printable
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, FailedRequests, RequestSeries, RequestsObserved
 from protocol.messages.overview import MAX_ENDED
 
 MAX_SERIES: Final = 2000
 """Series between two reports. Requests that would need more are counted under ``other``."""
+MAX_MODEL_LENGTH: Final = 300
+"""Characters that are kept of the name of a model. None that exists has so many."""
 
 
 MAX_KEPT: Final = 4
@@ -101,7 +104,7 @@ class RequestCounts:
         """
         if not self.labels(route).inference:
             return
-        failure = _Failure(api_key, model, code)
+        failure = _Failure(api_key, printable(model, MAX_MODEL_LENGTH), code)
         if failure not in self._failures and len(self._failures) >= MAX_SERIES:
             failure = failure._replace(model="")
         counts = self._failures.setdefault(failure, [0, 0])
@@ -112,6 +115,7 @@ class RequestCounts:
         """Keep what became of a request, if its route is one of requests to models. ``complete``: it was answered to the end."""
         labels = self.labels(route)
         if labels.inference:
+            context.model = printable(context.model, MAX_MODEL_LENGTH)  # a client's text may fill a body
             end = RequestEnd(context, labels.endpoint, labels.dialect, status, seconds, time.time(), complete)
             self._ended.append(end)
 

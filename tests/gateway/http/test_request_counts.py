@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gateway.api.common.dialect import endpoint_of
 from gateway.http.client_disconnect import CLIENT_LEFT
 from gateway.http.request_context import RequestContext
@@ -78,6 +80,16 @@ def test_names_that_clients_invent_for_models_take_bounded_space() -> None:
     failures = unreported(counted).failures
     assert len(failures) == MAX_SERIES + 1
     assert sum(each.requests for each in failures) == 2 * MAX_SERIES
+
+
+def test_names_as_long_as_a_body_are_cut() -> None:
+    counted = counts()
+    counted.routes = {"/v1/chat": RouteLabels("chat", "openai", inference=True)}
+    context = RequestContext("r.1", model="m" * 1_000_000)
+    counted.ended(context, "/v1/chat", 404, 0.1, complete=True)
+    counted.failed("/v1/chat", "ci", "m" * 1_000_000, "model_not_found", answered=False)
+    assert len(context.model) < 1000, "what is kept until the report"
+    assert len(msgspec.json.encode(unreported(counted))) < 2000
 
 
 def test_the_latest_reports_are_kept_for_another_supervisor() -> None:
