@@ -20,7 +20,7 @@ from protocol.messages.overview import MAX_ENDED
 MAX_SERIES: Final = 2000
 """Series between two reports. Requests that would need more are counted under ``other``."""
 MAX_MODEL_LENGTH: Final = 300
-"""Characters that are kept of the name of a model. None that exists has so many."""
+"""Characters that are kept of the name of a model: more than any model has."""
 
 
 MAX_KEPT: Final = 4
