@@ -9,14 +9,18 @@ if __name__ == "__main__":
 
 import traceback
 from collections import Counter
+from typing import Final
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, printable
 from protocol.messages.disk_usage import DiskItem, DiskJobDone, DiskJobFailed, DiskReport, StartDiskJob
 from workers.jobs.disk_contents.findings import find_all
 from workers.jobs.disk_contents.removal import remove
 from workers.jobs.job import JobProcess
 from workers.prompt_cache.store import PromptCacheStore
+
+_MAX_PATH_LENGTH: Final = 4096
+"""Linux has no longer ones."""
 
 
 def carry_out(settings: Settings, order: StartDiskJob) -> DiskJobDone | DiskJobFailed:
@@ -41,8 +45,8 @@ def report(settings: Settings, order: StartDiskJob) -> DiskReport:
         items.append(
             DiskItem(
                 kind=each.kind,
-                name=each.name,
-                path=str(each.path),
+                name=printable(each.name, _MAX_PATH_LENGTH),
+                path=printable(str(each.path), _MAX_PATH_LENGTH),
                 size=each.files.size,
                 shared=sum(size for identity, size in each.files.sizes.items() if users[identity] > 1),
                 unused=each.unused,

@@ -242,6 +242,12 @@ def test_links_are_not_followed(server: ServerFiles) -> None:
     assert all((server.root / name).is_symlink() for name in folders)
 
 
+def test_names_that_are_not_utf8_are_shown_with_marks(server: ServerFiles) -> None:
+    server.write(os.fsdecode(b"cache/models/\xff/model.gguf"))
+    (item,) = msgspec.msgpack.decode(msgspec.msgpack.encode(server.prune()), type=DiskReport).items
+    assert (item.name, item.path, item.removed) == ("?", str(server.cache / "models" / "?"), True)
+
+
 def test_a_file_with_another_name_frees_nothing(server: ServerFiles) -> None:
     file = server.write("cache/models/lost-1.0/m.gguf")
     (server.root / "kept.gguf").hardlink_to(file)
