@@ -19,7 +19,8 @@ from gateway.cli.settings import recipe_warnings, resolved_text
 from protocol.config.config_file import MAX_FILE_BYTES, config_paths
 from protocol.config.resolver import ResolvedSettings
 
-_REFUSED: Final = 400
+_REFUSED: Final = (400, 409)
+"""What the server answers to a wrong file, and to an address at which it cannot listen."""
 _PRIVATE: Final = 0o600
 
 
@@ -80,7 +81,7 @@ def _change(file: Path, edit: Callable[[str], str], server: ApiClient | None) ->
     try:
         answer = _reload(server)
     except CommandError as problem:
-        if problem.status == _REFUSED and new != text:
+        if problem.status in _REFUSED and new != text:
             _put_back(file, before)
             reason = f"the server refuses this, and the file is as it was: {_without_line(str(problem), file)}"
             raise CommandError(reason, status=problem.status, facts=problem.facts) from problem
@@ -121,7 +122,7 @@ def _content(file: Path) -> bytes | None:
 
 def _put_back(file: Path, before: bytes | None) -> None:
     if before is None:
-        file.unlink()
+        file.resolve().unlink()  # a link stays a link
     else:
         _replace(file, _content(file), before)
 

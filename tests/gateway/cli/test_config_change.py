@@ -188,9 +188,10 @@ def test_the_server_reads_the_new_file_and_the_output_says_when_it_takes_effect(
     assert answered["reload"]["changes"][0]["effects"] == ["new loads only"]
 
 
+@pytest.mark.parametrize(("status", "failure"), [(400, "invalid_request"), (409, "conflict")])
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_file_that_the_server_refuses_is_put_back(
-    exists: bool, file: Path, server: FakeServer, lemonbus: Ends
+    exists: bool, status: int, failure: str, file: Path, server: FakeServer, lemonbus: Ends
 ) -> None:
     if not exists:
         file.unlink()
@@ -199,14 +200,22 @@ def test_a_file_that_the_server_refuses_is_put_back(
 
     def refuse(_body: Any) -> Reply:
         seen.append(file.read_text())
-        return Reply({"error": {"message": f"{file}:2: slots: too many", "code": "invalid_request"}}, 400)
+        return Reply({"error": {"message": f"{file}:2: slots: too many", "code": failure}}, status)
 
     server.replies[RELOAD] = refuse
     code, out, err = lemonbus("config", "set", "slots", "8")
     assert (code, out) == (1, "")
-    assert err == "lemonbus: the server refuses this, and the file is as it was: slots: too many (invalid_request)\n"
+    assert err == f"lemonbus: the server refuses this, and the file is as it was: slots: too many ({failure})\n"
     assert "slots = 8" in seen[0]
     assert (file.read_text() if exists else file.exists()) == (TEXT if exists else False)
+
+
+def test_a_link_to_no_file_is_put_back(file: Path, server: FakeServer, lemonbus: Ends) -> None:
+    file.unlink()
+    file.symlink_to("elsewhere.toml")
+    server.replies[RELOAD] = Reply({"error": {"message": "too many", "code": "invalid_request"}}, 400)
+    assert lemonbus("config", "set", "slots", "8")[0] == 1
+    assert (file.is_symlink(), file.exists()) == (True, False)
 
 
 @pytest.mark.parametrize(
