@@ -87,11 +87,19 @@ def backend_columns(backend: BackendStatus) -> tuple[str, str, str, str]:
     return backend.state, backend.version or "-", " ".join(backend.devices) or "-", note or "-"
 
 
-def disk_columns(item: DiskItem) -> tuple[str, str, str, str, str]:
-    """Return the size of something on the disk, what of it others share, what it is, its name and a note, for a table."""
-    note = f"unused: {item.unused}" if item.unused else "-"
-    shared = size(item.shared) if item.shared else "-"
-    return size(item.size), shared, item.kind.replace("_", " "), item.name, note
+def disk_table(items: Sequence[DiskItem]) -> None:
+    """Print what is on the disk."""
+    rows = [
+        (
+            size(item.size),
+            size(item.shared) if item.shared else "-",
+            item.kind.replace("_", " "),
+            item.name,
+            f"unused: {item.unused}" if item.unused else "-",
+        )
+        for item in items
+    ]
+    table(("SIZE", "SHARED", "WHAT", "NAME", "NOTE"), rows)
 
 
 def size(number: float) -> str:

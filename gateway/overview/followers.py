@@ -62,7 +62,7 @@ class _Feed:
         """Set, and replaced by another one, with each report and at the end."""
         self._states: dict[Viewer, _State] = {}
         self._patches: dict[tuple[Viewer, int], bytes] = {}
-        """(Viewer, second that it knows) → the event that makes the present state of that one."""
+        """(Viewer, second that it knows) → the event that makes the current state of that one."""
 
     def run(self) -> None:
         """Ask until no client follows."""
@@ -99,7 +99,7 @@ class _Feed:
             follower.cut()
 
     def state(self, viewer: Viewer, report: OverviewReport) -> _State:
-        """Return what a viewer may see of the present report."""
+        """Return what a viewer may see of the current report."""
         state = self._states.get(viewer)
         if state is None:
             fields = msgspec.to_builtins(overview_for(report, viewer))

@@ -68,7 +68,7 @@ class MeasureDisk(msgspec.Struct, frozen=True):
 # What a supervisor that died has had removed is gone, and needs no second removal.
 @repeated_call
 class PruneDisk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Remove what nothing uses → :class:`DiskReport` of that alone."""
+    """Remove what nothing uses → :class:`DiskReport` of only that."""
 
     number: int
     dry_run: bool = False

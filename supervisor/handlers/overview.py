@@ -1,6 +1,6 @@
-"""Calls of the page about the running server: the report, the history, and the cancellation of a request.
+"""Calls about the running server: the report, the history, and the cancellation of a request.
 
-Without a question, nothing happens here except for one sample every ten seconds.
+While no client asks, only a sample is taken every ten seconds.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def test_a_request_is_seen_and_cancelled(server: LemonbusServer, open_page: Open
     first = stream(server, "first-request").until(lambda exchange: exchange.messages)
     row(page, "Requests in flight", "first-request").get_by_text("running").wait_for()
     second = stream(server, "second-request")
-    row(page, "Requests in flight", "second-request").get_by_text("waits").wait_for()
+    row(page, "Requests in flight", "second-request").get_by_text("waiting").wait_for()
     page.by_role("main").get_by_text(f"1 request for {LOOP}").wait_for()
     page.by_role("button", "Cancel first-request").click()
     page.by_role("dialog").get_by_role("button", name="Cancel the request").click()
@@ -56,9 +56,9 @@ def test_a_request_is_seen_and_cancelled(server: LemonbusServer, open_page: Open
     assert "cancelled_by_operator" in first.messages[-1].data
     second.until(lambda exchange: exchange.messages)
     row(page, "Requests in flight", "second-request").get_by_text("running").wait_for()
-    row(page, "The requests that ended last", "first-request").get_by_text("cancelled_by_operator").wait_for()
+    row(page, "Last requests that ended", "first-request").get_by_text("cancelled_by_operator").wait_for()
     second.hang_up()
-    row(page, "The requests that ended last", "second-request").wait_for()
+    row(page, "Last requests that ended", "second-request").wait_for()
     row(page, "Requests in flight", "second-request").wait_for(state="detached")
 
 
@@ -66,7 +66,7 @@ def test_a_click_on_a_request_shows_its_log_lines(server: LemonbusServer, open_p
     page = open_page(server)
     for request_id in ("wanted-request", "other-request"):
         assert server.client.start_chat(CHAT, {"X-Request-ID": request_id}, max_tokens=1).finish().status == 200
-    row(page, "The requests that ended last", "wanted-request").get_by_role("button").click()
+    row(page, "Last requests that ended", "wanted-request").get_by_role("button").click()
     lines = page.tab.locator(".log-line")
     lines.first.wait_for()
     assert page.tab.get_by_label("Request", exact=True).input_value() == "wanted-request"

@@ -23,6 +23,6 @@ def command(as_json: bool, server: ApiClient) -> None:
     if as_json:
         output.print_json(answer)
         return
-    output.table(("SIZE", "SHARED", "WHAT", "NAME", "NOTE"), [output.disk_columns(item) for item in answer.items])
+    output.disk_table(answer.items)
     unused = f", of which nothing uses {output.size(answer.unused)}: lemonbus prune" if answer.unused else ""
     click.echo(f"\n{output.size(answer.total)} in all{unused}")

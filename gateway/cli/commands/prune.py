@@ -52,8 +52,8 @@ def command(dry_run: bool, yes: bool, prompt_caches: bool, as_json: bool, server
 
 def _show(answer: PruneAnswer, *, err: bool = False) -> None:
     if not answer.items:
-        click.echo("There is nothing that is not used.", err=err)
+        click.echo("Nothing is unused.", err=err)
         return
     if not err:
-        output.table(("SIZE", "SHARED", "WHAT", "NAME", "NOTE"), [output.disk_columns(item) for item in answer.items])
+        output.disk_table(answer.items)
     click.echo(f"\n{output.size(answer.total)} in {len(answer.items)} items", err=True)

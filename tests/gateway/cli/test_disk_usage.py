@@ -49,7 +49,7 @@ def test_prune_asks_on_a_terminal(server: FakeServer) -> None:
         assert [request[2]["dry_run"] for request in server.asked] == [True, False][: 2 if code == 0 else 1]
     server.replies[PRUNE] = pruned()
     with TerminalProcess("prune") as terminal:
-        terminal.until("There is nothing that is not used.")
+        terminal.until("Nothing is unused.")
         assert terminal.ends() == 0
 
 

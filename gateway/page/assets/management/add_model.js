@@ -3,7 +3,7 @@ import { curlBox } from "../curl_box.js";
 import { openDialog } from "../dialog.js";
 import { element, setText } from "../dom.js";
 import { bytes } from "../format.js";
-import { checkbox, field, offer, select } from "./fields.js";
+import { checkbox, field, offer, select } from "../fields.js";
 import { checkpointOf, register, registeredName, variants } from "./requests.js";
 
 const OTHER = ["", "another one"];

@@ -3,7 +3,7 @@ import { curlBox } from "../curl_box.js";
 import { element, setAttribute, setText } from "../dom.js";
 import { bytes, count } from "../format.js";
 import { actionButtons, requestOf, TITLES } from "./actions.js";
-import { field, offer, select } from "./fields.js";
+import { field, offer, select } from "../fields.js";
 import { actionsOf, stateClass, stateText } from "./models.js";
 import { configuration } from "./requests.js";
 

@@ -4,7 +4,7 @@ import { openDialog } from "../dialog.js";
 import { debounced, element, setText } from "../dom.js";
 import { age } from "../format.js";
 import { STAGES } from "../overview/diagnosis.js";
-import { checkbox, field, select } from "./fields.js";
+import { checkbox, field, select } from "../fields.js";
 import { planElements } from "./plan.js";
 import { configuration, load, optionValue } from "./requests.js";
 

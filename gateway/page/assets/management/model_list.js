@@ -3,7 +3,7 @@ import { debounced, element, setAttribute, setText } from "../dom.js";
 import { NONE, bytes, count, plural } from "../format.js";
 import { keyedTable } from "../table.js";
 import { actionButtons } from "./actions.js";
-import { field, offer, select } from "./fields.js";
+import { field, offer, select } from "../fields.js";
 import { actionsOf, filtered, SHOWN, stateClass, stateText, valuesOf } from "./models.js";
 
 const FILTER_AFTER_MS = 120;

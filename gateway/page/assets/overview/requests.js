@@ -69,7 +69,7 @@ export function requests(context, filter) {
       admin = Boolean(overview.access?.admin);
       const found = Object.entries(overview.requests || {});
       running.sync(found.sort(([, one], [, other]) => one.arrived_at - other.arrived_at));
-      const total = overview.requests_total ?? (overview.running || 0) + (overview.waiting || 0);
+      const total = (overview.running || 0) + (overview.waiting || 0);
       setText(number, total > found.length ? `${count(found.length)} of ${count(total)} are shown${found.length < MOST_IN_FLIGHT ? ": the others belong to other keys" : ""}` : "");
       last = Object.entries(overview.ended || {}).sort(([, one], [, other]) => other.ended_at - one.ended_at);
       showEnded();

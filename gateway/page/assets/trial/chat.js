@@ -2,8 +2,9 @@
 import { curlBox } from "../curl_box.js";
 import { element, setText } from "../dom.js";
 import { EventParser } from "../events.js";
+import { field } from "../fields.js";
 import { Attachments } from "./attachments.js";
-import { field, numberInput, numberOf, textArea } from "./controls.js";
+import { numberInput, numberOf, textArea } from "./controls.js";
 import * as conversation from "./conversation.js";
 import { ExchangeView } from "./exchange.js";
 import { progressText } from "./progress.js";

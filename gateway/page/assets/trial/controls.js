@@ -1,15 +1,5 @@
-// Parts that the forms of all kinds of models share: fields with labels, numbers that may be empty, files to download.
+// Controls of the forms that try models: texts, numbers that may be empty, files to download.
 import { element } from "../dom.js";
-
-let numbers = 0;
-
-// A label above a control, with a hint below it.
-export function field(label, control, hint = "") {
-  control.id ||= `trial-${++numbers}`;
-  const about = hint && element("span", { class: "soft hint", id: `${control.id}-hint` }, hint);
-  if (about) control.setAttribute("aria-describedby", about.id);
-  return element("div", { class: "trial-field" }, element("label", { for: control.id }, label), control, about || null);
-}
 
 export function textArea(properties = {}) {
   return element("textarea", { rows: 3, ...properties });
@@ -24,10 +14,6 @@ export function numberInput(properties = {}) {
 export function numberOf(input, name) {
   if (input.validity.badInput || (input.value !== "" && !input.validity.valid)) throw new Error(`${name}: ${input.validationMessage}`);
   return input.value === "" ? null : Number(input.value);
-}
-
-export function select(options, properties = {}) {
-  return element("select", properties, options.map(([value, text]) => element("option", { value }, text)));
 }
 
 // A picture or a sound in the page's memory, shown and offered as a file. `close()` must be called once it is not shown any more.

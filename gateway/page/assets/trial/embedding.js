@@ -1,7 +1,8 @@
 // The vector of a text, and how near the vectors of two texts are.
 import { element } from "../dom.js";
+import { field } from "../fields.js";
 import { count } from "../format.js";
-import { field, textArea } from "./controls.js";
+import { textArea } from "./controls.js";
 import { RequestForm } from "./request_form.js";
 import { cosine, embeddingRequest } from "./requests.js";
 

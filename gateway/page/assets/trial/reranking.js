@@ -1,6 +1,7 @@
 // Documents in the order in which they answer a query.
 import { element } from "../dom.js";
-import { field, textArea } from "./controls.js";
+import { field } from "../fields.js";
+import { textArea } from "./controls.js";
 import { RequestForm } from "./request_form.js";
 import { rerankingRequest } from "./requests.js";
 

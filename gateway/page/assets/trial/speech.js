@@ -1,6 +1,7 @@
 // A text read aloud.
 import { element } from "../dom.js";
-import { Download, field, numberInput, numberOf, select, textArea } from "./controls.js";
+import { field, select } from "../fields.js";
+import { Download, numberInput, numberOf, textArea } from "./controls.js";
 import { RequestForm } from "./request_form.js";
 import { speechRequest } from "./requests.js";
 

@@ -1,7 +1,8 @@
 // The text of a recording: a file, or what the microphone hears.
 import { copyText } from "../curl_box.js";
 import { element } from "../dom.js";
-import { Download, field } from "./controls.js";
+import { field } from "../fields.js";
+import { Download } from "./controls.js";
 import { Recorder, recordingRefusal } from "./recorder.js";
 import { RequestForm } from "./request_form.js";
 import { transcriptionRequest } from "./requests.js";

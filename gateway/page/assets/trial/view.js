@@ -29,7 +29,7 @@ export function view(context) {
   const state = element("p", { class: "soft", id: "trial-model-state" });
   const problem = element("div", { hidden: true });
   const place = element("div");
-  const chooser = element("div", { class: "trial-field" }, element("label", { for: "trial-model" }, "Model"), select);
+  const chooser = element("div", { class: "form-field" }, element("label", { for: "trial-model" }, "Model"), select);
   const panel = element("div", { class: "panel trial-panel" }, element("h1", {}, "Try a model"), chooser, state, problem);
   let shown = null;
   let closed = false;

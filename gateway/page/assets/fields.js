@@ -1,5 +1,5 @@
-// Fields of the forms that manage models: a label, a control, a hint, and what is wrong with it.
-import { element } from "../dom.js";
+// Fields of forms: a label, a control, and a hint.
+import { element } from "./dom.js";
 
 let numbers = 0;
 
