@@ -16,6 +16,17 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("protocol", "supervisor", "workers", "gateway", "deploy", "tests")
 SOURCES: Final = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 DOCUMENTS: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "protocol" / "README.md"]
+MODULES: Final = [
+    *sorted((ROOT / "gateway" / "page" / "assets").rglob("*.js")),
+    *sorted((ROOT / "tests" / "gateway" / "page").glob("*.mjs")),
+]
+"""Of the page, in JavaScript."""
+PROSE: Final = {
+    **{package: [path for path in SOURCES if path.relative_to(ROOT).parts[0] == package] for package in PACKAGES},
+    "documents": DOCUMENTS,
+    "page": MODULES,
+}
+_JAVASCRIPT_TEXT: Final = re.compile(r"""//.*|"[^"\n]* [^"\n]*"|'[^'\n]* [^'\n]*'|`[^`]* [^`]*`""")
 
 METAPHORS: Final = frozenset(
     [
@@ -112,6 +123,9 @@ def names_in(path: Path) -> Iterator[str]:
 
 def prose_in(path: Path) -> Iterator[str]:
     """Yield a file's comments, docstrings and other sentences. Strings without a space are data."""
+    if path in MODULES:
+        yield from _JAVASCRIPT_TEXT.findall(path.read_text())
+        return
     if path.suffix != ".py":
         yield path.read_text()
         return
@@ -138,12 +152,11 @@ def test_names_are_the_fields_terms(package: str) -> None:
     assert sorted(found) == []
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "documents"])
+@pytest.mark.parametrize("package", PROSE)
 def test_prose_has_no_metaphors(package: str) -> None:
-    paths = DOCUMENTS if package == "documents" else [p for p in SOURCES if p.relative_to(ROOT).parts[0] == package]
     found = {
         f"{label(path)}: {word}: {' '.join(text.split())[:100]}"
-        for path in paths
+        for path in PROSE[package]
         if label(path) not in EXCEPTIONS
         for text in prose_in(path)
         for word in set(re.findall(r"[a-z]+", text.lower())) & NOT_IN_PROSE
@@ -151,12 +164,11 @@ def test_prose_has_no_metaphors(package: str) -> None:
     assert sorted(found) == []
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "documents"])
+@pytest.mark.parametrize("package", PROSE)
 def test_prose_is_idiomatic(package: str) -> None:
-    paths = DOCUMENTS if package == "documents" else [p for p in SOURCES if p.relative_to(ROOT).parts[0] == package]
     found = {
         f"{label(path)}: {text[max(0, match.start() - 40) : match.end() + 40]}"
-        for path in paths
+        for path in PROSE[package]
         if label(path) not in EXCEPTIONS
         for text in [re.sub(r"\s+(# )?", " ", path.read_text())]
         for match in UNIDIOMATIC.finditer(text)

@@ -26,7 +26,7 @@ export class Access {
     this.onChange();
   }
 
-  // Asks a person for a key; returns whether there is another one than `refused` now. Several callers share one dialog.
+  // Asks a person for a key; returns whether the key now differs from `refused`. Several callers share one dialog.
   // After a person has closed it, requests do not open it again; only `wanted` does, from the button in the header.
   async ask(problem = "", refused = "", { wanted = false } = {}) {
     if (this.key !== refused) return true;

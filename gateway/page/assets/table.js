@@ -31,7 +31,7 @@ function row(columns, key, rowClass) {
       : (item) => {
           const shown = text(item, key);
           setText(cell, shown);
-          setAttribute(cell, "data-none", shown === NONE); // a narrow screen has no room for it
+          setAttribute(cell, "data-none", shown === NONE); // hidden on a narrow screen
         };
   });
   return {

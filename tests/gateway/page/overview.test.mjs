@@ -67,7 +67,7 @@ test('the worst comes first, and a death alone is not slowness', () => {
   assert.deepEqual(ordered(models, now, [], false), ['a', 'c', 'b', 'd']);
 });
 
-test('cards stay where they are while somebody points at them', () => {
+test('cards stay where they are while the pointer is among them', () => {
   const models = { a: ready, b: { ...ready, waiting: 1 }, new: ready };
   assert.deepEqual(ordered(models, now, ['a', 'gone', 'b'], true), ['a', 'b', 'new']);
   assert.deepEqual(ordered(models, now, ['a', 'gone', 'b'], false), ['b', 'a', 'new']);

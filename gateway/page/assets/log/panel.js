@@ -4,7 +4,7 @@ import { count, plural } from "../format.js";
 import { KEPT, LogBuffer, SHOWN, timeOf } from "./buffer.js";
 import { LogStream } from "./stream.js";
 
-const DRAW_EVERY_MS = 100; // nobody reads faster
+const DRAW_EVERY_MS = 100; // no person reads faster
 const REST = 3; // after a drawing, the page is idle for this many times as long as the drawing took
 const LEVELS = ["trace", "debug", "info", "warning", "error"];
 const PROCESSES = ["supervisor", "gateway", "worker", "engine", "job"];

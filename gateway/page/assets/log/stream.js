@@ -63,7 +63,7 @@ export class LogStream {
       if (socket !== this.#socket) return;
       this.#socket = null;
       const reason = refused || (opened ? "the connection has ended" : await this.#refusal());
-      if (this.#socket) return; // somebody has chosen other filters meanwhile
+      if (this.#socket) return; // other filters were chosen meanwhile
       const pause = pauseBefore((this.#attempt += 1));
       this.onState(`not connected: ${reason}`);
       this.#timer = setTimeout(() => this.#connect(), pause);

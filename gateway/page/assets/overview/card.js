@@ -63,7 +63,7 @@ export function card(context, name) {
 
   return {
     element: whole,
-    // Of a card that nobody sees, ages do not go on.
+    // The ages on a card outside the window are not updated.
     update(item) {
       const changed = item[0] !== latest?.[0];
       latest = item;

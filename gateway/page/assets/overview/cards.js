@@ -4,9 +4,9 @@ import { plural } from "../format.js";
 import { card, cardId } from "./card.js";
 import { diagnose } from "./diagnosis.js";
 
-const AT_FIRST = 24; // cards that are made before somebody asks for all
+const AT_FIRST = 24; // cards that are made before all are asked for
 
-// The names in the order to show. While somebody points at the list or works in it, those that were shown stay where they are.
+// The names in the order to show. While the pointer or the focus is in the list, those that were shown stay where they are.
 export function ordered(models, now, before, held) {
   const names = Object.keys(models);
   if (held) {
