@@ -95,7 +95,7 @@ def disk_table(items: Sequence[DiskItem]) -> None:
             size(item.shared) if item.shared else "-",
             item.kind.replace("_", " "),
             item.name,
-            f"unused: {item.unused}" if item.unused else "-",
+            f"kept: {item.kept}" if item.kept else f"unused: {item.unused}" if item.unused else "-",
         )
         for item in items
     ]

@@ -41,7 +41,8 @@ def report(settings: Settings, order: StartDiskJob) -> DiskReport:
     caches = PromptCacheStore(settings.cache_dir, settings.prompt_cache_bytes)
     items = []
     for each in sorted(found, key=lambda finding: (-finding.files.size, finding.name)):
-        freed, kept = remove(each, caches) if order.remove and each.unused else (0, "")
+        removable = order.remove and each.unused and not each.kept
+        freed, kept = remove(each, caches) if removable else (0, each.kept)
         items.append(
             DiskItem(
                 kind=each.kind,
@@ -50,7 +51,7 @@ def report(settings: Settings, order: StartDiskJob) -> DiskReport:
                 size=each.files.size,
                 shared=sum(size for identity, size in each.files.sizes.items() if users[identity] > 1),
                 unused=each.unused,
-                removed=order.remove and bool(each.unused) and not kept,
+                removed=bool(removable) and not kept,
                 freed=freed,
                 kept=kept,
             )

@@ -42,7 +42,9 @@ class PruneAnswer(msgspec.Struct):
 def show_disk_usage(caller: HttpCaller, _request: Nothing) -> DiskUsageAnswer:
     """Shows what the server has on the disk: models, engines, prompt caches, partial downloads, its state."""
     report = caller.ask(MeasureDisk, DiskReport)
-    return DiskUsageAnswer(report.items, report.total, sum(item.size for item in report.items if item.unused))
+    return DiskUsageAnswer(
+        report.items, report.total, sum(item.size for item in report.items if item.unused and not item.kept)
+    )
 
 
 @route(

@@ -17,6 +17,8 @@ from protocol.config.settings import Settings
 from protocol.messages.disk_usage import DiskItem, DiskItemKind, DiskJobFailed, DiskReport, StartDiskJob, StoredModel
 from protocol.models.installations import RECORD_FILE, InstallationRecord
 from protocol.models.prompt_caches import EntryName, model_digest
+from supervisor.models.catalogues import adopted_models, user_models
+from supervisor.persistence.state_files import move_broken_file
 from workers.jobs import disk_usage
 
 KB = 64 * 1024
@@ -176,6 +178,22 @@ def test_what_nothing_uses_is_removed_and_nothing_else(server: ServerFiles) -> N
     assert [path for path in used if not path.exists()] == []
     assert report.freed == report.total == sum(item.freed for item in report.items) == shown.total
     assert server.prune(*models, **order).items == []
+
+
+@pytest.mark.parametrize("file", [user_models.FILE, adopted_models.FILE])
+def test_while_a_damaged_file_may_name_models_their_files_stay(file: str, server: ServerFiles) -> None:
+    damaged = server.write(f"state/{file}")
+    move_broken_file(damaged)
+    files = [server.write("cache/models/lost-1.0/m.gguf").parent, server.prompt_cache("lost")]
+    partial = server.write("cache/models/.gone-1-x/m.gguf").parent
+    items = by_path(server.prune())
+    assert [path.exists() for path in (*files, partial)] == [True, True, False]
+    (aside,) = (server.root / "state").iterdir()
+    for path in files:
+        assert (items[str(path)].removed, aside.name in items[str(path)].kept) == (False, True)
+    aside.unlink()
+    server.prune()
+    assert [path.exists() for path in files] == [False, False]
 
 
 def test_kept_prompt_caches_of_models_are_removed_if_that_is_asked_for(server: ServerFiles) -> None:

@@ -19,7 +19,7 @@ from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint, Wheel
 from protocol.models.repository_files import GENAI_CONFIG
 from protocol.models.stored_files import checkpoint_files, walk
 from workers.backends.registry import DESCRIPTORS
-from workers.jobs.disk_contents.sizes import DiskFiles, files_below, files_named, folders, plain_files
+from workers.jobs.disk_contents.sizes import DiskFiles, FileId, files_below, files_named, folders, plain_files
 from workers.prompt_cache.store import MANIFEST, Manifest
 
 MIN_AGE_S: Final = 60.0
@@ -30,6 +30,9 @@ INCOMPLETE: Final = ".incomplete"
 _DRAFT: Final = ".draft-"
 _INTERRUPTED: Final = "it is left of a download that was interrupted"
 _OF_NO_MODEL: Final = "no model has these files"
+_MODEL_GONE: Final = "its model does not exist"
+_ASIDE: Final = ("user_models.json.broken-", "adopted_models.json.broken-")
+"""Damaged files of the state directory that said which models there are, before the time at which they were moved aside."""
 
 
 class Finding(NamedTuple):
@@ -43,6 +46,8 @@ class Finding(NamedTuple):
     """Why nothing uses it; empty: something does, or may."""
     lock: Path | None = None
     """The lock of a process that writes it."""
+    kept: str = ""
+    """Why it stays although nothing uses it."""
 
 
 def find_all(settings: Settings, order: StartDiskJob) -> list[Finding]:
@@ -59,11 +64,20 @@ def find_all(settings: Settings, order: StartDiskJob) -> list[Finding]:
     found.append(Finding(DiskItemKind.STATE, "state", Path(settings.state_dir), state))
     # A file of a model may be in any folder: a model in the extra models directory may be a link.
     of_models = {identity for each in found if each.kind is DiskItemKind.MODEL for identity in each.files.sizes}
-    return [
-        each._replace(unused="") if each.kind is DiskItemKind.UNKNOWN and each.files.sizes.keys() & of_models else each
-        for each in found
-        if each.files.size
-    ]
+    kept = _kept_for(Path(settings.state_dir))
+    return [_judged(each, of_models, kept) for each in found if each.files.size]
+
+
+def _judged(found: Finding, of_models: set[FileId], kept: str) -> Finding:
+    if found.kind is DiskItemKind.UNKNOWN and found.files.sizes.keys() & of_models:
+        return found._replace(unused="")
+    return found._replace(kept=kept) if found.unused in (_OF_NO_MODEL, _MODEL_GONE) else found
+
+
+def _kept_for(state_dir: Path) -> str:
+    """Return why files without a model stay: a damaged file may name their model. Empty: there is none."""
+    aside = next((file.name for file in plain_files(state_dir) if file.name.startswith(_ASIDE)), "")
+    return f"{aside} in {state_dir} may name its model: restore that file, or remove it" if aside else ""
 
 
 def _models(order: StartDiskJob, cache_dir: str) -> Iterator[Finding]:
@@ -188,7 +202,7 @@ def _prompt_caches(order: StartDiskJob, cache_dir: str) -> Iterator[Finding]:
         if entry is None:
             continue
         model = names.get(entry.model, "")
-        unused = "" if model else "its model does not exist"
+        unused = "" if model else _MODEL_GONE
         if model and order.prompt_caches:
             unused = "it only saves time at the next load of its model"
         yield Finding(DiskItemKind.PROMPT_CACHE, model or _saved_name(folder), folder, files, unused)
