@@ -13,7 +13,7 @@ import tty
 from types import FrameType
 from typing import Final, Self
 
-from gateway.cli.live.page import Line, Style
+from gateway.cli.live.layout import Line, Style
 
 _KEYS: Final = {
     "A": "up",

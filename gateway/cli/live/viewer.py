@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from gateway.cli.api_client import ApiClient
 from gateway.cli.live.feed import Feed, State
-from gateway.cli.live.page import Page, PageContent, lay_out
+from gateway.cli.live.layout import ScreenContent, ScreenLayout, lay_out
 from gateway.cli.live.sections import ORDERS, Order
 from gateway.cli.live.terminal import TerminalScreen
 from gateway.cli.output import duration
@@ -46,12 +46,12 @@ def watch(server: ApiClient, state: State) -> None:
     raise feed.failure
 
 
-def _draw(terminal: TerminalScreen, server: ApiClient, feed: Feed, position: Viewed) -> Page:
+def _draw(terminal: TerminalScreen, server: ApiClient, feed: Feed, position: Viewed) -> ScreenLayout:
     known, age = feed.state, feed.age
     overview: Overview = server.decoded(known.fields, Overview)
     width, height = terminal.size
     notice = notice_of(known.problem, age)
-    page = lay_out(PageContent(overview, overview.time + age, server.url, *position, notice), width, height)
+    page = lay_out(ScreenContent(overview, overview.time + age, server.url, *position, notice), width, height)
     terminal.draw(page.lines)
     return page
 
@@ -63,7 +63,7 @@ def notice_of(problem: str, age: float) -> str:
     return f"the server has sent nothing for {duration(age)}; q: quit" if age > _SILENT_S else ""
 
 
-def moved(position: Viewed, key: str, page: Page) -> Viewed:
+def moved(position: Viewed, key: str, page: ScreenLayout) -> Viewed:
     """Return the position after a key."""
     if key in _BY_KEY:
         return Viewed(_BY_KEY[key])

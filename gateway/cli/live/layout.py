@@ -40,7 +40,7 @@ _HEAD_LINES: Final = 8
 _ELLIPSIS: Final = "…"
 
 
-class PageContent(NamedTuple):
+class ScreenContent(NamedTuple):
     """What the screen shows, except its size."""
 
     overview: Overview
@@ -54,7 +54,7 @@ class PageContent(NamedTuple):
     """What the viewer should know about the connection; it stands in the place of the keys."""
 
 
-class Page(NamedTuple):
+class ScreenLayout(NamedTuple):
     """A screen full of lines, and how far its body can be scrolled."""
 
     lines: list[Line]
@@ -63,7 +63,7 @@ class Page(NamedTuple):
     body_height: int
 
 
-def lay_out(view: PageContent, width: int, height: int) -> Page:
+def lay_out(view: ScreenContent, width: int, height: int) -> ScreenLayout:
     """Return at most ``height`` lines of at most ``width`` cells."""
     head = list(_head(view, width))[: max(0, min(_HEAD_LINES, height // 3))]
     body = list(_body(view, width))
@@ -73,7 +73,7 @@ def lay_out(view: PageContent, width: int, height: int) -> Page:
     shown = [line() for line in body[scroll : scroll + left]]
     blank: list[Line] = [()] * (left - len(shown))
     lines = [*head, *shown, *blank, _foot(view, max_scroll - scroll, width)]
-    return Page(lines[:height], scroll, max_scroll, left)
+    return ScreenLayout(lines[:height], scroll, max_scroll, left)
 
 
 def text_of(line: Line) -> str:
@@ -81,7 +81,7 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
-def _head(view: PageContent, width: int) -> Iterator[Line]:
+def _head(view: ScreenContent, width: int) -> Iterator[Line]:
     for number, line in enumerate(headline(view.overview, view.url, view.now)):
         style = Style.NORMAL if number else Style.BOLD
         style = Style.BAD if line.startswith("Problem: ") else style
@@ -89,7 +89,7 @@ def _head(view: PageContent, width: int) -> Iterator[Line]:
             yield _whole(piece, style, width)
 
 
-def _body(view: PageContent, width: int) -> Iterator[Callable[[], Line]]:
+def _body(view: ScreenContent, width: int) -> Iterator[Callable[[], Line]]:
     """Yield what makes each line: only those on the screen are made."""
     for section in sections_of(view.overview, view.now, view.order, width):
         yield tuple
@@ -154,7 +154,7 @@ def _cut(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + _ELLIPSIS[:width]
 
 
-def _foot(view: PageContent, below: int, width: int) -> Line:
+def _foot(view: ScreenContent, below: int, width: int) -> Line:
     if view.notice:
         return _whole(view.notice, Style.REVERSE, width)
     more = f" | {below} more lines below" if below else ""

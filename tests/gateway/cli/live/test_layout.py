@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gateway.cli.live.page import Page, PageContent, Style, lay_out, text_of
+from gateway.cli.live.layout import ScreenContent, ScreenLayout, Style, lay_out, text_of
 from gateway.cli.live.sections import ORDERS
 from gateway.cli.live.terminal import parse_keys
 from gateway.cli.live.viewer import Viewed, moved, notice_of
@@ -19,11 +19,11 @@ from tests.gateway.cli.live.overviews import BROKEN, BUSY, IDLE, NOW, overview
 URL = "http://gpu1:13305"
 
 
-def page(width: int, height: int = 60, **more: Any) -> Page:
-    return lay_out(PageContent(overview(), NOW, URL, **more), width, height)
+def page(width: int, height: int = 60, **more: Any) -> ScreenLayout:
+    return lay_out(ScreenContent(overview(), NOW, URL, **more), width, height)
 
 
-def shown(found: Page) -> list[str]:
+def shown(found: ScreenLayout) -> list[str]:
     return [" ".join(text_of(line).split()) for line in found.lines if line]
 
 
@@ -69,7 +69,7 @@ def test_everything_that_an_operator_asks_is_there() -> None:
 def test_a_server_without_models_says_so() -> None:
     nothing: dict[str, Any] = {"requests": {}, "ended": {}, "downloads": {}, "running": 0, "waiting": 0, "memory": {}}
     calm = overview(models={}, server=ServerOverview("0.1.0", "ok", NOW, 4), **nothing)
-    lines = shown(lay_out(PageContent(calm, NOW, URL), 120, 10))
+    lines = shown(lay_out(ScreenContent(calm, NOW, URL), 120, 10))
     assert lines[0] == f"lemonbus 0.1.0: ok, up 0 s, 0 running, 0 waiting, at {URL}"
     assert lines[2] == "No model is loaded; the first request for one loads it."
     assert len(lines) == 4, "no empty tables"
@@ -132,7 +132,7 @@ def test_a_page_that_became_shorter_is_not_scrolled_beyond_its_end() -> None:
 
 def test_control_characters_of_names_and_reasons_do_not_reach_the_terminal() -> None:
     bad = overview(models={"a\x1b[2Jb\u202e": BUSY}, server=ServerOverview("1", "ok", NOW, 4, problems=["x\x1b]0;y"]))
-    text = "".join(text_of(line) for line in lay_out(PageContent(bad, NOW, URL), 200, 60).lines)
+    text = "".join(text_of(line) for line in lay_out(ScreenContent(bad, NOW, URL), 200, 60).lines)
     assert text.isprintable()
     assert "a[2Jb" in text
 
@@ -145,7 +145,7 @@ def test_colours_mark_the_state() -> None:
 @given(st.integers(1, 200), st.integers(1, 60), st.integers(0, 50), st.text(max_size=30), st.integers(0, 40))
 def test_a_page_fits_any_screen(width: int, height: int, scroll: int, name: str, count: int) -> None:
     models = {f"{name}{number}": (BUSY, IDLE, BROKEN)[number % 3] for number in range(count)}
-    found = lay_out(PageContent(overview(models=models), NOW, URL, scroll=scroll, notice=name), width, height)
+    found = lay_out(ScreenContent(overview(models=models), NOW, URL, scroll=scroll, notice=name), width, height)
     assert len(found.lines) == height
     assert all(cell_len(text_of(line)) <= width for line in found.lines)
     assert 0 <= found.scroll <= found.max_scroll
