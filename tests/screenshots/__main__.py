@@ -79,7 +79,7 @@ def _try(page: BrowserPage, scene: Scene) -> None:
     page.tab.get_by_label("Model", exact=True).select_option(scene.chats_with)
     page.tab.get_by_text("Options", exact=True).click()
     page.tab.get_by_label("Temperature").fill("0")
-    page.tab.get_by_label("Most tokens").fill("90")
+    page.tab.get_by_label("Max tokens").fill("90")
     page.tab.get_by_text("Options", exact=True).click()
     page.tab.get_by_label("Message").fill(QUESTION)
     page.tab.get_by_label("Message").press("Enter")
