@@ -116,8 +116,11 @@ class RequestDispatcher:
         self._hold(RequestKey(self._gateway, exchange.number, exchange.attempt), on)
 
     def report_lost(self, exchange: RequestExchange) -> None:
-        """Report how many tokens a stream had when its worker was lost."""
-        self._connection.send_end(work.AnswerLost(exchange.model, exchange.inbox.tokens_received, exchange.caller))
+        """Report that a worker was lost with its answer, and how many tokens the client had of a stream."""
+        tokens = exchange.inbox.tokens_received if exchange.request.stream else 0
+        self._connection.send_end(
+            work.AnswerLost(exchange.model, tokens, exchange.caller, exchange.number, exchange.attempt)
+        )
 
     def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
         """Keep the end of an answer, in case its worker cannot report it."""

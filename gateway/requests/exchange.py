@@ -58,7 +58,7 @@ class ExchangeDispatcher(Protocol):
         """Let the engine of the present attempt wait, or go on."""
 
     def report_lost(self, exchange: RequestExchange) -> None:
-        """Report how much of a stream its client has got when its worker is gone."""
+        """Report that its worker is gone with the answer, and how much of a stream its client has got."""
 
     def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
         """Keep the end of its answer, in case the worker cannot report it."""
@@ -279,7 +279,7 @@ class RequestExchange:
         if failure.code is Code.RETURNED and not self._dispatcher.may_retry():
             failure = ADMISSION_FAILURES[AdmissionState.LOST]
         self.failure = msgspec.structs.replace(failure, model=failure.model or self.model)
-        if failure.code is Code.WORKER_GONE and self.request.stream and self.inbox.tokens_received:
+        if failure.code is Code.WORKER_GONE:
             self._dispatcher.report_lost(self)
         self._dispatcher.forget(self)
         if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:

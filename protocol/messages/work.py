@@ -147,11 +147,16 @@ class Cancel(msgspec.Struct, frozen=True):
 
 @control_message
 class AnswerLost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Gateway → supervisor: the worker of a stream is gone, so it cannot report the ``tokens`` that it had sent."""
+    """Gateway → supervisor: the worker of an attempt is gone, and its client gets an error.
+
+    ``tokens``: what the client has got of a stream. An end that the worker had reported before counts no more.
+    """
 
     model: str
     tokens: int
     caller: Caller | None = None
+    number: int = 0
+    attempt: int = 0
 
 
 @control_message

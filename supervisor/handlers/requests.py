@@ -82,7 +82,7 @@ class InferenceRequests:
             self._scheduler.expect_no_piece_after(peer, message.after)
         if message.retry_reason:
             self._metrics.attempt_retried(message.retry_reason)
-            self._accounting.attempt_repeated(key._replace(attempt=message.attempt - 1))
+            self._accounting.take_back(key._replace(attempt=message.attempt - 1))
         elif message.caller is not None and not message.reservation and message.earlier is None:
             self._metrics.request_submitted(message.caller.key)
         try:
@@ -151,9 +151,9 @@ class InferenceRequests:
         """Note that an engine still works on an attempt after its client has gone."""
         self._scheduler.attempt_abandoned(peer, RequestKey(message.gateway, message.number, message.attempt))
 
-    def _answer_lost(self, _peer: str, message: AnswerLost, _payload: bytes) -> None:
+    def _answer_lost(self, peer: str, message: AnswerLost, _payload: bytes) -> None:
         """Count what was sent of a stream whose worker is gone."""
-        self._accounting.answer_lost(message)
+        self._accounting.answer_lost(peer, message)
 
     def _answers_received(self, _peer: str, message: AnswersReceived, _payload: bytes) -> None:
         """Count the answers whose ends their worker could not report before its own."""

@@ -86,8 +86,8 @@ class Accounting:
             if end.api_key:
                 self._use_tokens(end.api_key, row.tokens)
 
-    def attempt_repeated(self, key: RequestKey) -> None:
-        """Take back what an attempt counted whose request is tried again: its answer never got to the gateway.
+    def take_back(self, key: RequestKey) -> None:
+        """Take back what an attempt counted whose answer never got to the gateway: its request is tried again, or fails.
 
         Only a worker that dies in the middle of an answer's end leaves that. Counters of metrics only rise, and keep it.
         """
@@ -98,8 +98,11 @@ class Accounting:
             row = self._take_back(record)
             self._use_tokens(row.api_key, row.tokens)
 
-    def answer_lost(self, answer: AnswerLost) -> None:
-        """Count what a client got of a stream whose worker is gone."""
+    def answer_lost(self, gateway: str, answer: AnswerLost) -> None:
+        """Count what a client of a gateway got of a stream whose worker is gone, instead of the end that it may have reported."""
+        self.take_back(RequestKey(gateway, answer.number, answer.attempt))
+        if not answer.tokens:
+            return
         record = LossCounted(answer, self._clock())
         self._write(record)
         self._count_loss(record)

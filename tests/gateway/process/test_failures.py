@@ -97,6 +97,26 @@ def test_a_death_in_mid_stream_is_an_error_in_the_stream_and_no_end(harness: Gat
     )
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_is_lost_with_its_worker_is_reported(harness: GatewayHarness, stream: bool) -> None:
+    """The worker may have reported its end, which then counts no more."""
+    workers = ["w4"] if stream else ["w4", "w5"]
+    for worker in workers:
+        harness.add_worker(worker)
+    with open_request(harness, body={**CHAT, "stream": stream}) as connection:
+        for worker in workers:
+            received = harness.next_request()
+            harness.do(lambda received=received, worker=worker: harness.grant(received, worker))
+            if stream:
+                harness.do(lambda received=received: harness.publish(received, received.tokens(0, 2), "w4"))
+                read_until(connection, CHUNK % 1)
+            harness.kill_worker(worker, Failure(Code.WORKER_GONE, "killed"))
+        read_to_end(connection)
+    while (lost := harness.called(work.AnswerLost)[1]).number != received.message.number:
+        pass  # an earlier test's
+    assert (lost.attempt, lost.tokens) == (len(workers), 2 if stream else 0)
+
+
 def test_a_gap_ends_the_attempt_and_cancels_it(harness: GatewayHarness) -> None:
     with open_request(harness) as connection:
         received = harness.next_request()

@@ -63,8 +63,8 @@ def test_an_answer_that_never_came_and_is_made_again_counts_once(supervisor: Cou
     supervisor.limits.accept(CALLER, 7.0)
     first = end(1, outcome=OUTCOME)
     supervisor.accounting.attempt_ended("w1", first)
-    supervisor.accounting.attempt_repeated(first.key)
-    supervisor.accounting.attempt_repeated(first.key)
+    supervisor.accounting.take_back(first.key)
+    supervisor.accounting.take_back(first.key)
     assert supervisor.killed().counted() == supervisor.counted(), "the next supervisor knows it"
     supervisor.accounting.attempt_ended("w2", end(1, attempt=2, outcome=OUTCOME))
     (row,) = supervisor.accounting.unwritten
@@ -81,12 +81,22 @@ def test_a_read_costs_nothing(supervisor: CountingSupervisor) -> None:
 
 
 def test_a_lost_stream_counts_what_its_client_got(supervisor: CountingSupervisor) -> None:
-    supervisor.accounting.answer_lost(AnswerLost("m", 5, CALLER))
-    supervisor.accounting.answer_lost(AnswerLost("m", 5))
+    supervisor.accounting.answer_lost("g1", AnswerLost("m", 5, CALLER))
+    supervisor.accounting.answer_lost("g1", AnswerLost("m", 5))
     assert supervisor.accounting.unwritten == [
         UsageRow(DAY, "", "m", output_tokens=5),
         UsageRow(DAY, "ci", "m", output_tokens=5),
     ]
+
+
+def test_an_end_whose_answer_was_lost_counts_as_its_failure(supervisor: CountingSupervisor) -> None:
+    ended = end(1, outcome=OUTCOME)
+    supervisor.accounting.attempt_ended("w1", ended)
+    lost = AnswerLost("m", 2, CALLER, ended.number, ended.attempt)
+    supervisor.accounting.answer_lost(ended.gateway, lost)
+    supervisor.accounting.requests_observed("g1", observed(1, FailedRequests("ci", "m", "worker_gone", 1)))
+    (row,) = supervisor.killed().accounting.unwritten
+    assert row == UsageRow(DAY, "ci", "m", 1, output_tokens=2, engine_seconds=row.engine_seconds, failures=row.failures)
 
 
 def test_failures_are_requests_unless_their_answer_was_counted(supervisor: CountingSupervisor) -> None:
@@ -105,7 +115,7 @@ def test_the_next_supervisor_goes_on_where_this_one_was(supervisor: CountingSupe
     supervisor.limits.accept(CALLER, 7.0)
     supervisor.accounting.limits_changed("ci")
     supervisor.accounting.attempt_ended("w1", end(1, outcome=OUTCOME))
-    supervisor.accounting.answer_lost(AnswerLost("m", 5, CALLER))
+    supervisor.accounting.answer_lost("g1", AnswerLost("m", 5, CALLER))
     if checkpoint:
         supervisor.metrics.model_loaded("m", 1.0)
         supervisor.accounting.checkpoint()
@@ -169,7 +179,7 @@ def test_any_history_of_supervisors_counts_like_one_that_lives(events: list[str]
                 if event in ("end", "again"):
                     each.accounting.attempt_ended("w1", end(max(1, serial), outcome=OUTCOME))
                 elif event == "lost":
-                    each.accounting.answer_lost(AnswerLost("m", 5, CALLER))
+                    each.accounting.answer_lost("g1", AnswerLost("m", 5, CALLER))
                 elif event == "failed":
                     each.accounting.requests_observed("g1", observed(serial, FailedRequests("ci", "m", "timeout", 1)))
                 elif event == "checkpoint":
