@@ -8,6 +8,7 @@ import pytest
 
 from tests.browser.conftest import OpenPage
 from tests.conftest import StartServer
+from tests.faults.supervisors.recoveries import kill_supervisor
 from tests.support import processes
 from tests.support.browser import BrowserPage
 from tests.support.clients.http_exchange import HttpExchange
@@ -113,8 +114,7 @@ def test_a_model_that_cannot_be_loaded_says_why(start_server: StartServer, open_
 def test_the_page_outlives_a_supervisor(server: LemonbusServer, open_page: OpenPage) -> None:
     page = open_page(server)
     page.wait("document.querySelector('.connection').dataset.state === 'live'", "it is connected")
-    dead = server.kill_supervisor()
-    assert server.supervisor_pid != dead
+    kill_supervisor(server)
     running = stream(server, "after-the-death").until(lambda exchange: exchange.messages)
     row(page, "Requests in flight", "after-the-death").get_by_text("running").wait_for()
     running.hang_up()
