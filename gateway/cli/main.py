@@ -33,7 +33,7 @@ class CommandGroup(click.Group):
     """A group that imports the file of a command only when that command runs, and all of them to list them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands: that of a file, that of the command that undoes it, or another name of one."""
+        """Return the names of the commands. Each is the name of a file, of the command that undoes it, or another name of one."""
         del ctx
         files = [path.stem.replace("_", "-") for path in _COMMANDS.glob("[a-z]*.py")]
         return sorted([*OTHER_NAMES, *(name for file in files for name in (file, f"un{file}") if _command(file, name))])

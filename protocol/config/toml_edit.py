@@ -20,7 +20,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _HEAD: Final = re.compile(r"(?:#[^\n]*\n)+[ \t\r]*\n|")
 """The comment at the beginning of a file that an empty line ends."""
 _NESTED: Final = 2
-"""Names of a section: ``models`` and that of the model."""
+"""Names of a section: ``models`` and the name of the model."""
 
 
 class UnchangeableError(ValueError):

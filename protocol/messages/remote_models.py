@@ -29,7 +29,7 @@ class RemoteList(msgspec.Struct, frozen=True, omit_defaults=True):
     """The name of its section."""
     models: list[RemoteModel] = []
     problem: str = ""
-    """Why there is no list; empty if there is one."""
+    """Why the list is missing; empty if it is not."""
 
 
 @control_message
