@@ -66,6 +66,7 @@ class Code(enum.StrEnum):
     LOST = "events_lost"
     RETURNED = "returned"
     WORKER_GONE = "worker_gone"
+    NODE_LOST = "node_lost"
     SUPERVISOR_LOST = "supervisor_lost"
     OUTCOME_UNKNOWN = "outcome_unknown"
     GATEWAY_GONE = "gateway_gone"
@@ -131,6 +132,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.LOST: _HttpError(500, "internal_error"),
     Code.RETURNED: _HttpError(503, _BUSY),
     Code.WORKER_GONE: _HttpError(500, _MODEL),
+    Code.NODE_LOST: _HttpError(500, _MODEL),
     Code.SUPERVISOR_LOST: _HttpError(503, _BUSY),
     Code.OUTCOME_UNKNOWN: _HttpError(503, _BUSY),
     Code.GATEWAY_GONE: _HttpError(499, _CALLER),
@@ -150,6 +152,7 @@ RETRIABLE: Final = frozenset(
         Code.LOST,
         Code.RETURNED,
         Code.WORKER_GONE,
+        Code.NODE_LOST,
     }
 )
 """Failures of an attempt after which the gateway may try once more, if nothing was written yet."""

@@ -279,7 +279,7 @@ class RequestExchange:
         if failure.code is Code.RETURNED and not self._dispatcher.may_retry():
             failure = ADMISSION_FAILURES[AdmissionState.LOST]
         self.failure = msgspec.structs.replace(failure, model=failure.model or self.model)
-        if failure.code is Code.WORKER_GONE:
+        if failure.code in (Code.WORKER_GONE, Code.NODE_LOST):
             self._dispatcher.report_lost(self)
         self._dispatcher.forget(self)
         if failure.code == Code.CLIENT_TOO_SLOW and self.cut is not None:

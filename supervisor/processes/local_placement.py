@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import psutil
 
+from protocol.models.nodes import HEAD
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from supervisor.keeper import process_tree
@@ -25,9 +26,17 @@ class LocalPlacement:
         self._running: dict[str, ChildProcess] = {}
 
     def start(
-        self, name: str, role: str, module: str, on_ended: OnEnded, extra: Mapping[str, str] | None = None
+        self,
+        name: str,
+        role: str,
+        module: str,
+        on_ended: OnEnded,
+        extra: Mapping[str, str] | None = None,
+        node: str = HEAD,
     ) -> None:
         """Fork or start a process; see the interface."""
+        if node != HEAD:
+            raise ValueError(f"{name} is to run on node {node}, which is not this machine")
         variables = {PEER_VARIABLE: name, **(extra or {})}
         self._running[name] = self.processes.start(role, module, self._ending(name, on_ended), variables)
 
@@ -51,6 +60,10 @@ class LocalPlacement:
         """Kill the process's group, and count it as ended."""
         if name in self._running:
             self.processes.give_up(self._running[name])
+
+    def node_of(self, name: str) -> str:  # noqa: ARG002 - all run on this machine
+        """Return the head."""
+        return HEAD
 
     def pid(self, name: str) -> int:
         """Return the pid of a process, 0 if it has ended or is not started yet."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
+from protocol.models.nodes import HEAD
+
 Survivor_contra = TypeVar("Survivor_contra", contravariant=True)
 """A process of an earlier supervisor, as the placement finds it."""
 
@@ -39,15 +41,24 @@ class Placement(ProcessFigures, Protocol[Survivor_contra]):
     """Starts, adopts and kills processes, and reports their ends."""
 
     def start(
-        self, name: str, role: str, module: str, on_ended: OnEnded, extra: Mapping[str, str] | None = None
+        self,
+        name: str,
+        role: str,
+        module: str,
+        on_ended: OnEnded,
+        extra: Mapping[str, str] | None = None,
+        node: str = HEAD,
     ) -> None:
-        """Start ``python -m module``, with these variables besides those of the server. If that fails, it has ended at once."""
+        """Start ``python -m module`` on a node, with these variables besides those of the server. If that fails, it has ended at once."""
 
     def adopt(self, survivor: Survivor_contra, on_ended: OnEnded) -> None:
         """Take over a process that an earlier supervisor started."""
 
     def kill(self, name: str) -> None:
         """End a process and everything that it has started, now. Do nothing if none of this name runs."""
+
+    def node_of(self, name: str) -> str:
+        """Return the node of a process; the head if none of this name runs."""
 
     def give_up(self, name: str) -> None:
         """Kill a process, and do not wait for its end: it may wait for a dead disk."""

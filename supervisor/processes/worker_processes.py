@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from protocol.models.nodes import HEAD
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, ProcessContext
 from protocol.wire import endpoints
 from supervisor.processes.fingerprints import release_of
@@ -27,11 +28,11 @@ class WorkerProcesses:
         self._names: set[str] = set()
         self._endpoints: dict[str, str] = {}
 
-    def start(self, worker: str) -> None:
+    def start(self, worker: str, node: str = HEAD) -> None:
         """Start a worker's process under this name."""
         self._names.add(worker)
         fingerprint = {FINGERPRINT_VARIABLE: self._fingerprint}
-        self._placement.start(worker, "worker", "workers", partial(self._ended, worker), fingerprint)
+        self._placement.start(worker, "worker", "workers", partial(self._ended, worker), fingerprint, node=node)
 
     def adopt(self, survivor: KeeperChild) -> None:
         """Take over a worker that an earlier supervisor started."""

@@ -13,6 +13,7 @@ import msgspec
 
 from protocol import ids
 from protocol.messages.peers import Shutdown
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.peer_registry import PeerRegistry
@@ -46,13 +47,13 @@ class Jobs:
         self._orders: dict[str, msgspec.Struct] = {}
         """Job → its order, as long as the job runs."""
 
-    def start(self, module: str, on_ended: OnEnded, order: msgspec.Struct | None = None) -> str:
-        """Start a job; return its name. ``on_ended`` is called once."""
+    def start(self, module: str, on_ended: OnEnded, order: msgspec.Struct | None = None, node: str = HEAD) -> str:
+        """Start a job on a node; return its name. ``on_ended`` is called once."""
         job = ids.peer_id("job")
         if order is not None:
             self._orders[job] = order
         self._names.add(job)
-        self._placement.start(job, "job", module, partial(self._ended, job, on_ended))
+        self._placement.start(job, "job", module, partial(self._ended, job, on_ended), node=node)
         self._loop.call_later(HELLO_TIMEOUT_S, partial(self._kill_if_silent, job))
         return job
 

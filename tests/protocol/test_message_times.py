@@ -40,6 +40,7 @@ NOT_TIMES = {
     ("LoadOption", "least"),
     ("LoadOption", "most"),
     ("ModelEntry", "size"),
+    *((struct, "resources") for struct in ("NodeFacts", "NodeNeeds")),
     ("PlaceNeed", "per_token"),
 }
 """Other numbers with a fraction."""

@@ -62,7 +62,8 @@ ENGINE: Final = _failures(
         Code.BACKEND_DIED,
         Code.BACKEND_ERROR,
     ),
-    *(Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.LOST, Code.WORKER_GONE, Code.OPERATOR_CANCELLED),
+    *(Code.HUNG, Code.CONNECTION_LOST, Code.OUT_OF_MEMORY, Code.LOST, Code.WORKER_GONE, Code.NODE_LOST),
+    Code.OPERATOR_CANCELLED,
 )
 """Failures of asking an engine."""
 INFERENCE: Final = BODY | MODEL | ENGINE

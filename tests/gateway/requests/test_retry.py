@@ -48,6 +48,7 @@ def test_only_accidents_are_repeated(code: Code) -> None:
         (Code.OUT_OF_MEMORY, True),
         (Code.WORKER_GONE, True),
         (Code.RETURNED, False),
+        (Code.NODE_LOST, False),
         (Code.LOST, False),
     ],
 )

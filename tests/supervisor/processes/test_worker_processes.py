@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.models.nodes import HEAD
 from protocol.runtime.process_context import ProcessContext
 from supervisor.processes.placement import OnEnded
 from supervisor.processes.worker_processes import WorkerProcesses
@@ -17,9 +18,11 @@ class FakePlacement:
 
     def __init__(self) -> None:
         self.ends: dict[str, OnEnded] = {}
+        self.nodes: list[str] = []
 
-    def start(self, name: str, role: str, module: str, on_ended: OnEnded, extra: Any = None) -> None:
+    def start(self, name: str, role: str, module: str, on_ended: OnEnded, extra: Any = None, node: str = HEAD) -> None:
         assert (role, module, extra) == ("worker", "workers", {"LEMONBUS_FINGERPRINT": "settings"})
+        self.nodes.append(node)
         self.ends[name] = on_ended
 
 
@@ -39,3 +42,11 @@ def test_only_a_socket_in_the_runtime_directory_is_removed(tmp_path: Path, folde
     assert known == [("w1", "exit 0")]
     assert file.exists() != removed
     assert (workers.names(), workers.endpoint("w1")) == ([], "")
+
+
+def test_a_worker_runs_on_the_head_unless_another_node_is_named(tmp_path: Path) -> None:
+    placement: Any = FakePlacement()
+    workers = WorkerProcesses(placement, ProcessContext(tmp_path, "boot", 1), "settings")
+    workers.start("w1")
+    workers.start("w2", "gpu2")
+    assert placement.nodes == [HEAD, "gpu2"]

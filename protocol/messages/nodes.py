@@ -1,0 +1,110 @@
+"""Messages between the supervisor and the agents of other nodes, which start, watch and kill our processes there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from protocol.models.memory import Capacity
+from protocol.models.nodes import NodeFacts
+from protocol.times import Seconds
+from protocol.wire.envelope import control_message
+
+NODE_SILENCE_S: Final = 3.0
+"""An agent that is silent for this long is lost, and with it every process of its node."""
+
+
+class NodeProcess(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A worker or a job that an agent has started, and that has not ended."""
+
+    name: str
+    """Its id on the bus."""
+    role: str
+    """``worker`` or ``job``."""
+    pid: int = 0
+    """On its node; 0: it is about to start."""
+    fingerprint: str = ""
+    """The settings and the release that it was started with."""
+    welcomed: bool = False
+    """Whether a supervisor has welcomed it. One that was not has no model and no order."""
+
+
+class AgentSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Agent → supervisor, the payload of ``Hello``."""
+
+    facts: NodeFacts
+    processes: list[NodeProcess] = []
+
+
+@control_message
+class NodeChanged(msgspec.Struct, frozen=True):
+    """Agent → supervisor: what it says of its node from now on."""
+
+    facts: NodeFacts
+
+
+@control_message
+class ConfigureNode(msgspec.Struct, frozen=True):
+    """Supervisor → agent, after each ``Welcome``: the settings for its processes, as JSON in the payload.
+
+    The agent writes them with its own directories, and then starts processes.
+    """
+
+    grace: Seconds
+    """How long the agent and its processes wait for another supervisor when this one has ended."""
+
+
+@control_message
+class StartProcess(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → agent: start ``python -m module``, with these variables besides those of the node."""
+
+    name: str
+    role: str
+    module: str
+    variables: dict[str, str] = {}
+
+
+@control_message
+class KillProcess(msgspec.Struct, frozen=True):
+    """Supervisor → agent: end a process and everything that it has started, now. A name that does not run is ignored."""
+
+    name: str
+
+
+@control_message
+class ProcessEnded(msgspec.Struct, frozen=True):
+    """Agent → supervisor, within 100 ms: a process has ended. ``why`` is like ``SIGKILL`` or ``exit 1``."""
+
+    name: str
+    why: str
+
+
+@control_message
+class ReadNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Supervisor → agent: read the memory of the node once."""
+
+    number: int
+    """Of this order, rising."""
+    workers: list[str] = []
+    """Those of its workers whose memory to measure."""
+
+
+class WorkerFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker and everything that it has started use on their node."""
+
+    pid: int = 0
+    resident: int = 0
+    """Resident bytes of the worker itself."""
+    held: dict[str, int] = {}
+    """Bytes by place of what it has started, with mapped files."""
+
+
+@control_message
+class NodeRead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Agent → supervisor: the answer."""
+
+    number: int
+    capacities: list[Capacity] = []
+    workers: dict[str, WorkerFigures] = {}
+    """Of those that were asked for and run."""
