@@ -38,6 +38,7 @@ ONLY_IN = {
     "gevent": ("gateway/",),
     "greenlet": ("gateway/server/acceptor.py",),
     "huggingface_hub": ("workers/jobs/",),
+    "ray": ("workers/jobs/ray_cluster/",),
     "subprocess": (
         "gateway/cli/settings.py",
         "supervisor/processes/child_processes.py",

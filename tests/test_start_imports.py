@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_LIBRARIES = "falcon gevent gunicorn h11 multipart psutil zmq"
 COMMANDS = [path.stem for path in (ROOT / "gateway" / "cli" / "commands").glob("[a-z]*.py")]
-EVERYWHERE = "asyncio greenlet huggingface_hub logging multiprocessing rich structlog.stdlib"
+EVERYWHERE = "asyncio greenlet huggingface_hub logging multiprocessing ray rich structlog.stdlib"
 JOBS = f"{EVERYWHERE} email gevent psutil ssl"
 UNWANTED = {
     "workers.jobs.describe": f"{JOBS} requests subprocess zipfile",

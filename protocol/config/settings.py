@@ -69,6 +69,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     which are then called ``extra.NAME``."""
     machine_dir: NonEmptyText = "/"
     """Directory with the ``proc`` and ``sys`` that describe the machine: in a container, those of the host."""
+    placement: Literal["local", "ray"] = "local"
+    """Where models run: on this machine, or on all nodes of the Ray cluster that it belongs to."""
+    ray_address: NonEmptyText = "auto"
+    """``HOST:PORT`` of the cluster's head; ``auto``: ``RAY_ADDRESS``, or the cluster that this machine belongs to."""
+    ray_gpus: Annotated[int, Meta(ge=-1, le=1024)] = -1
+    """GPUs of each other node that are taken from Ray; -1 or "auto": all of them."""
     max_loaded_models: Count = 4
     """How many models of one type may be loaded at once."""
     load: list[str] = []

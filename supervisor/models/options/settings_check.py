@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import resource
@@ -42,7 +43,9 @@ class SettingWarning(NamedTuple):
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise ``invalid_request`` for the first setting that a recipe does not accept, with its name as ``param``."""
+    """Raise ``invalid_request`` for the first setting that this installation or a recipe does not accept, with its name as ``param``."""
+    if settings.placement == "ray" and importlib.util.find_spec("ray") is None:
+        raise invalid("placement = \"ray\" needs the package ray: pip install 'lemonbus[ray]'", "placement")
     _check_defaults(settings)
     built_in = NameIndex(catalogue.built_in() if settings.models else {})
     index = built_in if all(built_in.find(name) for name in settings.models) else _known_models(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import socket
 import subprocess
@@ -98,6 +99,14 @@ def test_settings_are_checked_as_options(given: dict[str, Any], param: str, expe
         check_settings(Settings(**given))
     assert raised.value.failure.param == param
     assert expected in str(raised.value)
+
+
+def test_a_cluster_needs_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    check_settings(Settings())
+    with pytest.raises(LemonbusError, match=r"pip install 'lemonbus\[ray\]'") as raised:
+        check_settings(Settings(placement="ray"))
+    assert raised.value.failure.param == "placement"
 
 
 @pytest.mark.parametrize("backend", ["", "default", "system", "vulkan"])
