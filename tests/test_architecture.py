@@ -126,8 +126,25 @@ PIDS = {
         "supervisor/lifecycle/runtime_directory_watch.py",
         "gateway/bus/sockets.py",
     ),
+    r"\b(keeper_children|KeeperChild|local_placement|LocalPlacement|stale_files|engine_groups|abandoned_processes)\b": (
+        "supervisor/processes/",
+        "supervisor/lifecycle/",
+        "workers/engine/engine_group.py",
+    ),
+    r"\b(started_by|used_by)\(": (
+        "supervisor/processes/",
+        "supervisor/machine/device_readings.py",
+        "supervisor/machine/held_memory.py",
+    ),
+    r"\bendpoints\.(spool|lock_file)\(|\bRuntimeDirectory\b": (
+        "protocol/wire/",
+        "supervisor/processes/stale_files.py",
+        "supervisor/lifecycle/",
+        "gateway/server/gunicorn_master.py",
+        "workers/requests/attempt.py",
+    ),
 }
-"""What finds, watches or ends a process by its pid, or a socket by its file → who may use it.
+"""What finds, watches or ends a process by its pid, or a file in the runtime directory → who may use it.
 
 In the supervisor that is its placement (``supervisor/processes/placement.py``) and what is above it, the keeper and the
 life of the supervisor itself. All others know a process by its id on the bus.
@@ -148,6 +165,16 @@ SHOWN_PIDS = (
     "supervisor/scheduler/worker_events.py",
 )
 """Who may read a pid in the supervisor. Those outside its placement only show what the process itself has reported."""
+
+OWN_PID = {
+    "supervisor/handlers/metrics.py": "its resident memory",
+    "supervisor/handlers/overview.py": "shown",
+    "supervisor/handlers/server_state.py": "shown",
+    "supervisor/handlers/upgrade.py": "shown",
+    "supervisor/peers/handshake.py": "in Welcome, for the processes of this machine",
+    "supervisor/persistence/state_files.py": "in the name of a draft",
+}
+"""Who reads the supervisor's own pid, outside its placement and what is above that → for what."""
 
 
 COMPOSING_FOLDERS = {
@@ -204,7 +231,7 @@ def test_the_process_that_binds_a_socket_decides_its_address(function: str) -> N
 
 
 @pytest.mark.parametrize("pattern", PIDS)
-def test_only_the_placement_knows_what_a_pid_or_a_socket_file_means(pattern: str) -> None:
+def test_only_the_placement_knows_what_a_pid_or_a_file_of_the_runtime_directory_means(pattern: str) -> None:
     used = [name(path) for path in FILES if re.search(pattern, path.read_text())]
     assert [path for path in used if not path.startswith(PIDS[pattern])] == []
     assert [allowed for allowed in PIDS[pattern] if not any(path.startswith(allowed) for path in used)] == []
@@ -220,6 +247,12 @@ def test_handlers_and_recovery_only_show_pids() -> None:
     }
     assert [path for path in sorted(used) if not path.startswith(SHOWN_PIDS)] == []
     assert {path for path in SHOWN_PIDS if path.endswith(".py")} <= used
+
+
+def test_the_supervisors_own_pid_is_read_only_to_be_shown() -> None:
+    above = ("supervisor/processes/", "supervisor/keeper/", "supervisor/lifecycle/", "supervisor/node_agent/")
+    used = {name(path) for path in FILES if name(path).startswith("supervisor/") and "os.getpid()" in path.read_text()}
+    assert {path for path in used if not path.startswith(above)} == OWN_PID.keys()
 
 
 @pytest.mark.parametrize("folder", COMPOSING_FOLDERS)

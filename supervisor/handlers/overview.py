@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from protocol import RELEASE
 from protocol.failures import Code, Failure
@@ -75,7 +75,7 @@ class OverviewCalls:
         downloads: DownloadRegistry,
         problems: Callable[[], list[str]],
         memory: Callable[[], list[Capacity]],
-        on_gpu: Callable[[str], bool],
+        held_on_devices: Callable[[str], Mapping[str, int]],
         disks: DiskSpaces,
     ) -> None:
         """The functions return what is there now: problems, memory; whether a worker's engine holds memory of a GPU."""
@@ -83,7 +83,7 @@ class OverviewCalls:
         self._models, self._view, self._processes, self._record = models, view, processes, record
         self._figures, self._tokens, self._ended = figures, tokens, ended
         self._downloads, self._problems = downloads, problems
-        self._memory, self._on_gpu, self._disks = memory, on_gpu, disks
+        self._memory, self._held_on_devices, self._disks = memory, held_on_devices, disks
         self._dates = Dates()
         loop.every(SAMPLE_INTERVAL_S, self._take_sample)
 
@@ -159,7 +159,9 @@ class OverviewCalls:
         return facts._replace(
             speed=self._figures.speed(view.name),
             shares=self._view.waiting_shares(view.name, MAX_REQUESTS) if view.queued else (),
-            device=with_device(spec, on_gpu=self._on_gpu(view.worker)).device if spec is not None else "",
+            device=with_device(spec, on_gpu=bool(self._held_on_devices(view.worker))).device
+            if spec is not None
+            else "",
             worker_pid=self._processes.pid(view.worker) if view.worker else 0,
         )
 

@@ -95,15 +95,15 @@ class HealthReports:
         former_models: Callable[[], list[str]],
         problems: Callable[[], list[str]],
         memory: Callable[[], list[Capacity]],
-        on_gpu: Callable[[str], bool],
+        held_on_devices: Callable[[str], Mapping[str, int]],
         disks: DiskSpaces,
         calls: GatewayCalls,
     ) -> None:
         """The functions return what is there now: processes on the bus, downloads, models of a former release, problems, memory.
 
-        ``on_gpu`` returns whether the engine of a worker holds memory of a GPU.
+        ``held_on_devices`` returns place → bytes that the engine of a worker holds there.
         """
-        self._memory, self._on_gpu, self._disks = memory, on_gpu, disks
+        self._memory, self._held_on_devices, self._disks = memory, held_on_devices, disks
         self._process_context, self._loop, self._max_loaded_models = process_context, loop, max_loaded_models
         self._models, self._view, self._processes, self._counters = models, view, processes, counters
         self._record = record
@@ -175,7 +175,7 @@ class HealthReports:
         unused_s = 0.0 if model.running else now - last_use
         expires_at = model.expires_at
         return RunningModel(
-            spec=with_device(spec, on_gpu=self._on_gpu(model.worker)),
+            spec=with_device(spec, on_gpu=bool(self._held_on_devices(model.worker))),
             worker=model.worker,
             state=model.state.value,
             worker_pid=self._processes.pid(model.worker),

@@ -11,7 +11,6 @@ from protocol.config.settings import Settings
 from protocol.ids import RequestKey
 from protocol.messages.caller import KeyUsage, RateLimits
 from protocol.models.checkpoints import hub_cache
-from protocol.models.memory import HOST
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
@@ -29,6 +28,7 @@ from supervisor.machine import hardware, pci
 from supervisor.machine.device_measurements import DeviceMeasurements
 from supervisor.machine.device_readings import DeviceReadings
 from supervisor.machine.disk_space import DiskSpaces
+from supervisor.machine.held_memory import HeldMemory
 from supervisor.machine.host_memory import host_capacity
 from supervisor.machine.memory_reader import MachineMemory, MemoryReader
 from supervisor.metrics.latest_stats import LatestStats
@@ -115,6 +115,7 @@ class Components:
             workers=lambda: [self.placement.pid(worker) for worker in self.workers.names()],
             closing=lambda: self.scheduler.view.closing,
         )
+        self.held = HeldMemory(self.devices, self.placement)
         directories = {"cache": Path(settings.cache_dir), "models": hub_cache(), "state": Path(settings.state_dir)}
         self.disks = DiskSpaces(loop, directories)
         self.memory = MachineMemory(settings.machine_dir, self.devices.capacities)
@@ -146,9 +147,9 @@ class Components:
             fetch=self._fetch,
             with_devices=self.devices.for_engines,
         )
-        measurements = DeviceMeasurements(self.scheduler.view, self.models.measured, self._held_on_devices)
+        measurements = DeviceMeasurements(self.scheduler.view, self.models.measured, self.held.on_devices)
         self.devices.on_read = lambda asked_at: measurements.devices_read(asked_at, self.loop.now())
-        reader = MemoryReader(self.memory, self.devices, self._held_by, self.scheduler)
+        reader = MemoryReader(self.memory, self.devices, self.held.all, self.scheduler)
         self.decisions = Decisions(
             loop=self.loop,
             scheduler=self.scheduler,
@@ -191,18 +192,6 @@ class Components:
             errors=self.errors,
         )
         self.remote_lists = RemoteLists(self.settings, self.loop, self.models, self.jobs)
-
-    def _held_by(self, worker: str) -> dict[str, int]:
-        """Return what a worker's engine holds, by place. What a GPU uses of the host's memory is not in that of its process."""
-        held, on_host = self._held_on_devices(worker), self.placement.held_bytes(worker)
-        return {**held, HOST: on_host + held.get(HOST, 0)} if on_host else held
-
-    def is_on_gpu(self, worker: str) -> bool:
-        """Return whether the engine of a worker held memory of a GPU when that was read last."""
-        return bool(self._held_on_devices(worker))
-
-    def _held_on_devices(self, worker: str) -> dict[str, int]:
-        return self.devices.used_by(self.placement.started_by(worker)) if self.devices.devices() else {}
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""

@@ -80,7 +80,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         former_models=other_versions.models,
         problems=problems,
         memory=components.memory.read,
-        on_gpu=components.is_on_gpu,
+        held_on_devices=components.held.on_devices,
         disks=components.disks,
         calls=calls,
     )
@@ -113,7 +113,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         downloads=components.download_registry,
         problems=problems,
         memory=components.memory.read,
-        on_gpu=components.is_on_gpu,
+        held_on_devices=components.held.on_devices,
         disks=components.disks,
     )
     return [

@@ -163,7 +163,8 @@ class Supervisor:
             other_versions=self._other_versions,
             kill=components.kill_process,
         )
-        takeover.begin(survivors)
+        masters = [survivor for survivor in survivors if survivor.role == "gateway"]
+        takeover.begin(partial(components.gateway.adopt, masters), components.placement.survivors(survivors))
         rolling_restart = RollingRestart(
             components.bus, components.workers, components.models, components.scheduler, components.internal_calls
         )
@@ -185,7 +186,6 @@ class Supervisor:
             internal_calls=components.internal_calls,
         )
         self._gateway_ends = GatewayEnds(
-            process_context=components.process_context,
             bus=bus,
             barrier=components.barrier,
             peers=peers,
@@ -196,6 +196,7 @@ class Supervisor:
             downloads=components.download_registry,
             responses=components.responses,
             retained_log=components.retained_log,
+            remove_files=partial(stale_files.remove_bodies, components.process_context),
         )
         ends = WorkerEnds(
             loop=components.loop,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
@@ -14,7 +15,6 @@ from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.processes import stale_files
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
@@ -30,7 +30,6 @@ class GatewayEnds:
 
     def __init__(
         self,
-        process_context: ProcessContext,
         bus: SupervisorBus,
         barrier: WorkerBarrier,
         peers: PeerRegistry,
@@ -41,8 +40,10 @@ class GatewayEnds:
         downloads: DownloadRegistry,
         responses: JournaledStore,
         retained_log: RetainedLog,
+        remove_files: Callable[[str], None],
     ) -> None:
-        self._process_context, self._bus, self._barrier = process_context, bus, barrier
+        """``remove_files`` removes what a gateway has left on the disk."""
+        self._bus, self._barrier, self._remove_files = bus, barrier, remove_files
         self._peers, self._gateway = peers, gateway
         self._scheduler, self._decisions, self._admission = scheduler, decisions, admission
         self._downloads, self._responses, self._retained_log = downloads, responses, retained_log
@@ -57,7 +58,7 @@ class GatewayEnds:
         self._responses.gateway_gone(gateway)
         self._admission.gateway_gone(gateway)
         self._scheduler.gateway_gone(gateway)
-        stale_files.remove_bodies(self._process_context, gateway)
+        self._remove_files(gateway)
         planned = self._scheduler.view.closing or self._gateway.is_replaced(gateway)
         pid = known.pid if known else 0
         (log.info if planned else log.warning)("gateway worker gone", gateway=gateway, gateway_pid=pid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import psutil
 
@@ -12,7 +12,7 @@ from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
 from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.placement import OnEnded
+from supervisor.processes.placement import OnEnded, Survivor
 
 
 class LocalPlacement:
@@ -24,6 +24,8 @@ class LocalPlacement:
         """All of this machine, also those that have no name on the bus."""
         self._keeper = process_context.keeper
         self._running: dict[str, ChildProcess] = {}
+        self._found: dict[str, KeeperChild] = {}
+        """What :meth:`survivors` has returned, until it is adopted."""
 
     def start(
         self,
@@ -40,9 +42,15 @@ class LocalPlacement:
         variables = {PEER_VARIABLE: name, **(extra or {})}
         self._running[name] = self.processes.start(role, module, self._ending(name, on_ended), variables)
 
-    def adopt(self, survivor: KeeperChild, on_ended: OnEnded) -> None:
+    def survivors(self, found: Iterable[KeeperChild]) -> list[Survivor]:
+        """Return the workers and jobs among the children of the keeper, to be adopted."""
+        self._found = {each.peer: each for each in found if each.role in ("worker", "job")}
+        return [Survivor(each.role, each.peer, each.fingerprint, each.welcomed) for each in self._found.values()]
+
+    def adopt(self, survivor: Survivor, on_ended: OnEnded) -> None:
         """Watch a process that is now a child of the keeper."""
-        self._running[survivor.peer] = self.processes.adopt(survivor, self._ending(survivor.peer, on_ended))
+        name = survivor.peer
+        self._running[name] = self.processes.adopt(self._found.pop(name), self._ending(name, on_ended))
 
     def _ending(self, name: str, on_ended: OnEnded) -> OnEnded:
         def ended(why: str) -> None:

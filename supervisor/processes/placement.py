@@ -7,15 +7,26 @@ started, watched and killed, and what its pid means, only the placement knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from protocol.models.nodes import HEAD
 
-Survivor_contra = TypeVar("Survivor_contra", contravariant=True)
-"""A process of an earlier supervisor, as the placement finds it."""
-
 OnEnded = Callable[[str], None]
 """Called once when a process has ended, with the reason: ``exit 1``, ``SIGKILL``…"""
+
+
+class Survivor(NamedTuple):
+    """A worker or a job of an earlier supervisor, as its placement has found it. The placement alone knows where it runs."""
+
+    role: str
+    """``worker`` or ``job``."""
+    peer: str
+    """Its id on the bus."""
+    fingerprint: str = ""
+    """Its settings and release: see :mod:`supervisor.processes.fingerprints`."""
+    welcomed: bool = False
+    """Whether a supervisor has welcomed it. One that was not has no model and no order."""
+    node: str = HEAD
 
 
 class ProcessFigures(Protocol):
@@ -37,7 +48,7 @@ class ProcessFigures(Protocol):
         """Return how many seconds ago the server was started, by whichever of its supervisors."""
 
 
-class Placement(ProcessFigures, Protocol[Survivor_contra]):
+class Placement(ProcessFigures, Protocol):
     """Starts, adopts and kills processes, and reports their ends."""
 
     def start(
@@ -51,8 +62,8 @@ class Placement(ProcessFigures, Protocol[Survivor_contra]):
     ) -> None:
         """Start ``python -m module`` on a node, with these variables besides those of the server. If that fails, it has ended at once."""
 
-    def adopt(self, survivor: Survivor_contra, on_ended: OnEnded) -> None:
-        """Take over a process that an earlier supervisor started."""
+    def adopt(self, survivor: Survivor, on_ended: OnEnded) -> None:
+        """Take over a process that an earlier supervisor started, and that this placement has found."""
 
     def kill(self, name: str) -> None:
         """End a process and everything that it has started, now. Do nothing if none of this name runs."""

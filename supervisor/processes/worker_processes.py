@@ -10,16 +10,13 @@ from protocol.models.nodes import HEAD
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, ProcessContext
 from protocol.wire import endpoints
 from supervisor.processes.fingerprints import release_of
-from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.placement import Placement
+from supervisor.processes.placement import Placement, Survivor
 
 
 class WorkerProcesses:
     """Starts, kills and reports workers. The scheduler decides when."""
 
-    def __init__(
-        self, placement: Placement[KeeperChild], process_context: ProcessContext, fingerprint: str = ""
-    ) -> None:
+    def __init__(self, placement: Placement, process_context: ProcessContext, fingerprint: str = "") -> None:
         """``fingerprint``: of the settings and the release that workers get at their start."""
         self._placement, self._context, self._fingerprint = placement, process_context, fingerprint
         self.on_ended: Callable[[str, str], None] = lambda _worker, _why: None
@@ -34,14 +31,14 @@ class WorkerProcesses:
         fingerprint = {FINGERPRINT_VARIABLE: self._fingerprint}
         self._placement.start(worker, "worker", "workers", partial(self._ended, worker), fingerprint, node=node)
 
-    def adopt(self, survivor: KeeperChild) -> None:
+    def adopt(self, survivor: Survivor) -> None:
         """Take over a worker that an earlier supervisor started."""
         if survivor.fingerprint != self._fingerprint:
             self._outdated.add(survivor.peer)
         self._names.add(survivor.peer)
         self._placement.adopt(survivor, partial(self._ended, survivor.peer))
 
-    def may_have_model(self, survivor: KeeperChild) -> bool:
+    def may_have_model(self, survivor: Survivor) -> bool:
         """Return whether a worker of an earlier supervisor may have more to report than that it has started."""
         # How another release marks those that were welcomed is not known.
         return survivor.welcomed or release_of(survivor.fingerprint) != release_of(self._fingerprint)
@@ -68,7 +65,9 @@ class WorkerProcesses:
         return self._endpoints.get(worker, "")
 
     def socket_file(self, worker: str) -> Path | None:
-        """Return the file of a worker's socket, None before the worker has reported it."""
+        """Return the file of a worker's socket; None before the worker has reported it, or if it is on another node."""
+        if self._placement.node_of(worker) != HEAD:
+            return None  # a path there may look like one of ours
         file = endpoints.socket_file(self.endpoint(worker))
         return file if file.parent == self._context.runtime else None
 

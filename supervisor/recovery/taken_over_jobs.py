@@ -13,7 +13,7 @@ from protocol.messages.model_files import StartRemoval
 from protocol.messages.recovery import JobSnapshot
 from protocol.runtime import logs
 from protocol.wire import envelope
-from supervisor.processes.keeper_children import KeeperChild
+from supervisor.processes.placement import Survivor
 from supervisor.runtime.jobs import Jobs, OnEnded
 
 log = logs.get_logger()
@@ -33,12 +33,12 @@ class TakenOverJobs:
         self._orders: dict[str, Any] = {}
         self._on_ended: dict[str, OnEnded] = {}
 
-    def adopt(self, survivor: KeeperChild) -> None:
+    def adopt(self, survivor: Survivor) -> None:
         """Watch a job from now on."""
         self._adopted.add(survivor.peer)
         self._jobs.adopt(survivor, self._job_ended)
 
-    def end(self, survivor: KeeperChild) -> None:
+    def end(self, survivor: Survivor) -> None:
         """Kill a job. Nothing more that it reports is taken over."""
         self._jobs.adopt(survivor, self._job_ended)
         self._jobs.kill(survivor.peer)

@@ -12,7 +12,7 @@ from protocol.messages.recovery import GatewaySnapshot, WorkerSnapshot
 from protocol.runtime.loop import Loop
 from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
-from supervisor.processes.keeper_children import KeeperChild
+from supervisor.processes.placement import Survivor
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.scheduler.recovery.joined_snapshots import join_snapshots, known_attempts
 from supervisor.scheduler.recovery.recovery_events import World
@@ -39,7 +39,7 @@ class TakenOverWorkers:
         self._starting: set[str] = set()
         """Workers that have not said Hello to any supervisor."""
 
-    def adopt(self, survivor: KeeperChild) -> bool:
+    def adopt(self, survivor: Survivor) -> bool:
         """Watch a worker from now on; return whether it may have more to report than that it has started."""
         self._processes.adopt(survivor)
         if self._processes.may_have_model(survivor):

@@ -35,7 +35,7 @@ from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.peers.peer_exit import GatewayEnds
 from supervisor.processes.gateway_process import GatewayProcess
-from supervisor.processes.keeper_children import KeeperChild
+from supervisor.processes.placement import OnEnded, Survivor
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOverJob
@@ -99,12 +99,10 @@ class Takeover:
         self._over = False
         messages.begin(self)
 
-    def begin(self, survivors: Sequence[KeeperChild]) -> None:
-        """Adopt what runs."""
-        masters = [survivor for survivor in survivors if survivor.role == "gateway"]
-        if masters:
-            for gateway in self._gateway.adopt(masters, self._gateway_ended):
-                self._expected.expect(gateway)
+    def begin(self, adopt_gateways: Callable[[OnEnded], list[str]], survivors: Sequence[Survivor]) -> None:
+        """Adopt what runs. ``adopt_gateways`` returns the names of the gateways, and reports the end of each by its name."""
+        for gateway in adopt_gateways(self._gateway_ended):
+            self._expected.expect(gateway)
         for survivor in survivors:
             self._adopt(survivor)
         counts = {"workers": len(self._workers.names()), "jobs": len(self._all_jobs.names())}
@@ -115,7 +113,7 @@ class Takeover:
         """Call back when everything is taken over."""
         self._then.append(callback)
 
-    def _adopt(self, survivor: KeeperChild) -> None:
+    def _adopt(self, survivor: Survivor) -> None:
         if survivor.role == "worker":
             if self._workers.adopt(survivor):
                 self._expected.expect(survivor.peer)

@@ -19,8 +19,7 @@ from protocol.runtime.loop import Loop
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
-from supervisor.processes.keeper_children import KeeperChild
-from supervisor.processes.placement import Placement
+from supervisor.processes.placement import Placement, Survivor
 
 HELLO_TIMEOUT_S: Final = 20.0
 """How long a job may take to report. On a loaded machine, Python alone takes seconds."""
@@ -36,7 +35,7 @@ class Jobs:
     def __init__(
         self,
         loop: Loop,
-        placement: Placement[KeeperChild],
+        placement: Placement,
         peers: PeerRegistry,
         bus: SupervisorBus,
         barrier: WorkerBarrier,
@@ -57,7 +56,7 @@ class Jobs:
         self._loop.call_later(HELLO_TIMEOUT_S, partial(self._kill_if_silent, job))
         return job
 
-    def adopt(self, survivor: KeeperChild, on_ended: OnEnded) -> None:
+    def adopt(self, survivor: Survivor, on_ended: OnEnded) -> None:
         """Take over a job that an earlier supervisor started; ``on_ended`` as in :meth:`start`."""
         self._names.add(survivor.peer)
         self._placement.adopt(survivor, partial(self._ended, survivor.peer, on_ended))

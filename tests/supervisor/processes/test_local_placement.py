@@ -61,7 +61,8 @@ def test_a_process_is_known_by_its_name_until_it_has_ended(harness: PlacementHar
 def test_one_that_an_earlier_supervisor_started_is_adopted_by_its_name(harness: PlacementHarness) -> None:
     command = [sys.executable, "-c", "input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
-        survivor = KeeperChild(process.pid, "worker", "w1", os.pidfd_open(process.pid))
+        found = KeeperChild(process.pid, "worker", "w1", os.pidfd_open(process.pid))
+        (survivor,) = harness.placement.survivors([found])
         harness.placement.adopt(survivor, harness.ends.append)
         assert harness.placement.pid("w1") == process.pid
         harness.placement.give_up("w1")

@@ -18,12 +18,15 @@ class FakePlacement:
 
     def __init__(self) -> None:
         self.ends: dict[str, OnEnded] = {}
-        self.nodes: list[str] = []
+        self.nodes: dict[str, str] = {}
 
     def start(self, name: str, role: str, module: str, on_ended: OnEnded, extra: Any = None, node: str = HEAD) -> None:
         assert (role, module, extra) == ("worker", "workers", {"LEMONBUS_FINGERPRINT": "settings"})
-        self.nodes.append(node)
+        self.nodes[name] = node
         self.ends[name] = on_ended
+
+    def node_of(self, name: str) -> str:
+        return self.nodes[name]
 
 
 @pytest.mark.parametrize(("folder", "removed"), [("runtime", True), ("elsewhere", False)])
@@ -49,4 +52,17 @@ def test_a_worker_runs_on_the_head_unless_another_node_is_named(tmp_path: Path) 
     workers = WorkerProcesses(placement, ProcessContext(tmp_path, "boot", 1), "settings")
     workers.start("w1")
     workers.start("w2", "gpu2")
-    assert placement.nodes == [HEAD, "gpu2"]
+    assert placement.nodes == {"w1": HEAD, "w2": "gpu2"}
+
+
+def test_a_path_on_another_node_is_not_one_of_this_machine(tmp_path: Path) -> None:
+    placement: Any = FakePlacement()
+    workers = WorkerProcesses(placement, ProcessContext(tmp_path, "boot", 1), "settings")
+    file = tmp_path / "socket"
+    file.touch()
+    for worker, node in (("w1", HEAD), ("w2", "gpu2")):
+        workers.start(worker, node)
+        workers.publishes_at(worker, f"ipc://{file}")
+    assert (workers.socket_file("w1"), workers.socket_file("w2")) == (file, None)
+    placement.ends["w2"]("exit 0")
+    assert file.exists()
