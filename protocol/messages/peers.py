@@ -130,6 +130,8 @@ class CheckModel(msgspec.Struct, frozen=True, omit_defaults=True):
     spec: ModelSpec
     devices: list[EngineDevice] = []
     """What the engine may compute on besides the processor."""
+    paths: dict[str, str] = {}
+    """To a worker on another node: the paths that files of the spec have there, by those of the head."""
 
 
 @control_message
@@ -151,6 +153,8 @@ class StartEngine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes by place that the model counts with. The worker keeps them for a new supervisor."""
     age: Age = 0.0
     """Since the load began, which was before this message. The worker goes on counting for a new supervisor."""
+    paths: dict[str, str] = {}
+    """As in :class:`CheckModel`."""
 
 
 @control_message

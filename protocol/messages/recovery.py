@@ -70,6 +70,8 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """While it loads: what it reported last."""
     ready_age: Age | None = None
     """Since its engine became ready; None if it is not."""
+    paths: dict[str, str] = {}
+    """As in the last ``StartEngine``."""
 
     @property
     def model_in_use(self) -> ModelInUse | None:

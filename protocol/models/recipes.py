@@ -222,7 +222,7 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a worker needs to load a model. Paths are of this machine and never leave it."""
+    """Everything a worker needs to load a model. Paths are those of the head, also on other nodes; clients see none of them."""
 
     name: str
     checkpoint: str

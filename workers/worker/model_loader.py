@@ -12,6 +12,7 @@ from typing import Any
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.peers import CheckModel, LoadFailed, StartEngine
+from protocol.models.node_paths import localized
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -49,15 +50,16 @@ class ModelLoader:
 
     def check(self, order: CheckModel) -> None:
         """Check everything that needs no engine."""
-        backend = registry.backend_class(order.spec.recipe)(order.spec, self._settings)
+        spec = localized(order.spec, order.paths)
+        backend = registry.backend_class(spec.recipe)(spec, self._settings)
         backend.devices = order.devices
-        report, facts = check_model(order.spec, backend)
-        self._checked = (order.spec, facts)
+        report, facts = check_model(spec, backend)
+        self._checked = (spec, facts)
         self._send(report)
 
     def start(self, order: StartEngine, log: logs.Logger, *, restore_caches: bool) -> EngineSession:
         """Start the engine of a model, which is checked first if it was not. ``restore_caches``: as in :class:`EngineSession`."""
-        spec = order.spec
+        spec = localized(order.spec, order.paths)
         backend = registry.backend_class(spec.recipe)(with_context(spec, order.context), self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])

@@ -43,6 +43,7 @@ class ModelRecord(msgspec.Struct):
     """How its engine ended, if it did."""
     context: int = 0
     need: dict[str, int] = {}
+    paths: dict[str, str] = {}
     load_began: float = 0.0
     """By this process's clock."""
     progress: LoadProgressed | None = None
@@ -54,7 +55,7 @@ class ModelRecord(msgspec.Struct):
         """Note that an engine was started. What the supervisor decided stays with the model of that name."""
         if self.spec is None or self.spec.name != order.spec.name:
             self.remembered = PolicyOverrides()
-        self.spec, self.context, self.need = order.spec, order.context, order.need
+        self.spec, self.context, self.need, self.paths = order.spec, order.context, order.need, order.paths
         self.load_began = now - order.age
         self.facts = self.report = self.progress = None
 
@@ -95,6 +96,7 @@ def worker_snapshot(
         remembered=model.remembered if state is not WorkerState.SPARE else PolicyOverrides(),
         context=model.context if state is not WorkerState.SPARE else 0,
         need=model.need if state is not WorkerState.SPARE else {},
+        paths=model.paths if state is not WorkerState.SPARE else {},
         load_age=now - model.load_began if state is WorkerState.LOADING else 0.0,
         progress=model.progress if state is WorkerState.LOADING else None,
     )

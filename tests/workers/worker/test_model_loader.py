@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -46,8 +48,10 @@ class LoaderHarness:
         nothing: Any = None
         self.loader = ModelLoader(nothing, Settings(cache_dir=str(folder)), requests, nothing, self.sent.append)
 
-    def start(self, spec: ModelSpec | None = None, context: int = 0) -> None:
-        order = StartEngine(spec or self.spec, context)
+    def start(
+        self, spec: ModelSpec | None = None, context: int = 0, paths: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        order = StartEngine(spec or self.spec, context, paths=dict(paths))
 
         def step() -> None:
             self.loader.start(order, logs.get_logger(), restore_caches=True)
@@ -99,3 +103,14 @@ def test_another_model_than_the_one_checked_last_is_checked_before_its_engine_is
     harness.start(spec_of("y", tmp_path / "missing.gguf"))
     assert harness.failure().message == "y cannot be loaded: its file is missing"
     assert (harness.checked, harness.backends) == (["x", "y"], [])
+
+
+def test_a_worker_on_another_node_loads_the_files_of_its_node(harness: LoaderHarness, tmp_path: Path) -> None:
+    on_head = str(tmp_path / "of-the-head.gguf")
+    spec = spec_of("x", Path(on_head))
+    paths = {on_head: harness.spec.path}
+    harness.loader.check(CheckModel(spec, paths=paths))
+    assert isinstance(harness.sent.pop(), ModelChecked)
+    harness.start(spec, paths=paths)
+    assert harness.backends[-1].spec.path == harness.spec.path
+    assert harness.checked == ["x"], "the files that were checked are those of the engine"

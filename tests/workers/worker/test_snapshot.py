@@ -60,3 +60,12 @@ def test_an_engine_that_starts_keeps_what_is_remembered_of_the_same_model() -> N
     other = ModelSpec("n", "n", "llamacpp", "cpu", "llm", "/n.gguf")
     model.started(StartEngine(other), 0.0)
     assert model == ModelRecord(other)
+
+
+def test_a_snapshot_has_the_spec_of_the_head_and_the_paths_of_the_node() -> None:
+    model = ModelRecord()
+    model.started(StartEngine(SPEC, paths={"/m.gguf": "/n/m.gguf"}), 0.0)
+    for state in (WorkerState.LOADING, WorkerState.READY, WorkerState.ENGINE_LOST):
+        snapshot = worker_snapshot(state, model, [], [], 0.0, pings=0, now=1.0)
+        assert (snapshot.spec, snapshot.paths) == (SPEC, {"/m.gguf": "/n/m.gguf"})
+    assert worker_snapshot(WorkerState.SPARE, model, [], [], 0.0, pings=0, now=1.0).paths == {}

@@ -1,0 +1,1 @@
+"""What the supervisor knows of other nodes: pure tables, without a node."""
