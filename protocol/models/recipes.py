@@ -9,6 +9,7 @@ import msgspec
 
 from protocol.models.devices import Device, health_words
 from protocol.models.engine_limits import EngineLimits
+from protocol.models.nodes import NodeNeeds
 
 OptionValue = bool | int | float | str
 """The value of a load option."""
@@ -253,5 +254,7 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the configuration lets the engine use."""
     asked: dict[str, OptionValue] = {}
     """The options that a call asked for. They stay valid when the configuration changes."""
+    needs: NodeNeeds = NodeNeeds()
+    """What its node must have."""
     configured: str = ""
     """A fingerprint of the engine settings in the configuration's sections: when it changes, the model is reloaded."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from protocol.config.settings import Settings
 from protocol.models.memory import HOST, Capacity
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.control_groups import find_cgroups
 from protocol.runtime.loop import Loop
@@ -52,7 +53,7 @@ class MemoryPressureWatch:
             if before is None:
                 log.warning("memory is nearly used up", **figures)
             host = Capacity(HOST, reading.limit, reading.free, reading.group)
-            self._scheduler.memory_short(host, figures, self._loop.now())
+            self._scheduler.memory_short(HEAD, host, figures, self._loop.now())
             self._decisions.reconcile()
         elif before is not None:
             now = next((each for each in readings if each.group == before.reading.group), before.reading)

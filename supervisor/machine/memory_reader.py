@@ -1,4 +1,4 @@
-"""Reads the memory for the scheduler: what this machine has, and what each engine holds of it."""
+"""Reads the memory of the head for the scheduler: what this machine has, and what each engine here holds of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from protocol.models.memory import Capacity
+from protocol.models.nodes import HEAD
 from supervisor.machine.device_readings import DeviceReadings
 from supervisor.machine.host_memory import host_capacity
 from supervisor.scheduler.scheduler import Scheduler
@@ -41,22 +42,28 @@ class MemoryReader:
         self._machine, self._devices, self._held_by, self._scheduler = machine, devices, held_by, scheduler
         self.on_read: Callable[[], None] = lambda: None
         """Called when the scheduler has got figures that it waited for."""
+        self.read_elsewhere: Callable[[str], None] = lambda _node: None
+        """Called, before each decision, with each other node whose memory the scheduler wants to know."""
         self._changes_before: int | None = None
         """How often the memory had changed when the present reading of devices began; None if there is none."""
 
     def read_if_wanted(self, now: float) -> None:
         """Tell the scheduler about the memory if it wants to know, now or when the devices were read."""
         view = self._scheduler.view
-        if self._changes_before is not None or not view.wants_memory(now):
+        wanted = view.wants_memory(now)
+        for node in wanted:
+            if node != HEAD:
+                self.read_elsewhere(node)
+        if self._changes_before is not None or HEAD not in wanted:
             return
         if self._devices.capacities():
-            self._changes_before = view.memory_changes
+            self._changes_before = view.memory_changes(HEAD)
             self._devices.refresh(lambda: self._devices_read(now))
         else:
             self._read(now)
 
     def _devices_read(self, began: float) -> None:
-        is_current = self._changes_before == self._scheduler.view.memory_changes
+        is_current = self._changes_before == self._scheduler.view.memory_changes(HEAD)
         self._changes_before = None
         if is_current:
             self._read(began)
@@ -64,6 +71,6 @@ class MemoryReader:
 
     def _read(self, now: float) -> None:
         """Read what is free and what engines hold at one moment, because the scheduler adds them."""
-        engines = [each.worker for each in self._scheduler.view.workers() if each.model]
+        engines = [each.worker for each in self._scheduler.view.workers() if each.model and each.node == HEAD]
         held = {worker: self._held_by(worker) for worker in engines}
-        self._scheduler.memory_read(self._machine.read(), held, now)
+        self._scheduler.memory_read(HEAD, self._machine.read(), held, now)

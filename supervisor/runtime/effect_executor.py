@@ -5,7 +5,7 @@ An effect that raises is logged and counted, and the others are carried out anyw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from protocol.messages.peers import CheckModel, SetRequestRules, StartEngine
 from protocol.messages.work import Refused
 from protocol.models.memory import EngineDevice
+from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.grant_notices import GrantNotices
@@ -27,6 +28,7 @@ from supervisor.runtime.internal_calls import InternalCalls
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
+    FetchFiles,
     FetchModel,
     ForgetModel,
     KillAfter,
@@ -34,6 +36,7 @@ from supervisor.scheduler.effects import (
     LogDecision,
     NoteDeath,
     NotifyGrant,
+    RequestResources,
     SendMessage,
     SpawnWorker,
 )
@@ -69,6 +72,10 @@ class EffectExecutor:
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
         self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
         self._with_devices = with_devices
+        self.fetch_files: Callable[[str, ModelSpec, str], None] = lambda _model, _spec, _node: None
+        """Brings the files of a model to a node."""
+        self.request_resources: Callable[[Sequence[Mapping[str, float]]], None] = lambda _bundles: None
+        """Asks the cluster engine for further nodes."""
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -78,7 +85,7 @@ class EffectExecutor:
             except Exception as problem:  # noqa: BLE001 - the other effects are carried out anyway
                 self._errors.failure_of(problem, effect=type(effect).__name__)
 
-    def _execute(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
+    def _execute(self, effect: Effect) -> None:  # noqa: C901, PLR0912 - one case for each effect
         match effect:
             case SendMessage(peer, message, payload):
                 self._send(peer, message, payload)
@@ -86,14 +93,18 @@ class EffectExecutor:
                 self._grant_notices.add(gateway, grant)
             case AnswerCall(peer, number, report, after):
                 self._barrier.wait([after] if after else [], partial(self._report, peer, number, report))
-            case SpawnWorker(worker):
-                self._workers.start(worker)
+            case SpawnWorker(worker, node):
+                self._workers.start(worker, node)
             case KillWorker(worker):
                 self._workers.kill(worker)
             case KillAfter(worker, seconds):
                 self._loop.call_later(seconds, partial(self._workers.kill, worker))
             case FetchModel(model):
                 self._fetch(model)
+            case FetchFiles(model, spec, node):
+                self.fetch_files(model, spec, node)
+            case RequestResources(bundles):
+                self.request_resources(bundles)
             case ForgetModel(model):
                 self._models.adopted.forget(model)
             case NoteDeath(model, failure):

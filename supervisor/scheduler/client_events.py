@@ -145,8 +145,9 @@ def load_requested(
     if not repeated:
         model.backoff.ready()
     state.crashes.forget(model.name)
-    if state.spawn_backoff.pause(now):
-        state.spawn_backoff.ready()
+    for node in state.nodes.values():
+        if node.spawn_backoff.pause(now):
+            node.spawn_backoff.ready()
     if model.state is ModelState.READY and model.pending_spec is None:
         answers.answer_load(state, model, caller)
         model.last_use = now

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from protocol.failures import Failure
 from protocol.messages.work import GrantedAttempt
+from protocol.models.nodes import HEAD
+from protocol.models.recipes import ModelSpec
 
 
 class SendMessage(NamedTuple):
@@ -36,9 +39,10 @@ class AnswerCall(NamedTuple):
 
 
 class SpawnWorker(NamedTuple):
-    """Start a worker process under this id. It reports with Hello."""
+    """Start a worker process under this id, on this node. It reports with Hello."""
 
     worker: str
+    node: str = HEAD
 
 
 class KillWorker(NamedTuple):
@@ -58,6 +62,23 @@ class FetchModel(NamedTuple):
     """Download a model of the catalogue that is not on this machine."""
 
     model: str
+
+
+class FetchFiles(NamedTuple):
+    """Bring the files of a model to a node that lacks them. :meth:`Scheduler.files_fetched` says how that has ended."""
+
+    model: str
+    spec: ModelSpec
+    node: str
+
+
+class RequestResources(NamedTuple):
+    """Ask the cluster engine for nodes that can take these: what waiting models need and no node can give.
+
+    Each: ``CPU``, ``GPU``, ``memory`` in bytes or a custom resource → amount. These replace those of the last request.
+    """
+
+    bundles: Sequence[Mapping[str, float]]
 
 
 class ForgetModel(NamedTuple):
@@ -89,6 +110,8 @@ Effect = (
     | KillWorker
     | KillAfter
     | FetchModel
+    | FetchFiles
+    | RequestResources
     | ForgetModel
     | NoteDeath
     | LogDecision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from protocol.messages.models import PolicyOverrides
 from protocol.models.recipes import ModelSpec, OptionValue
@@ -46,3 +46,11 @@ class ModelTarget(NamedTuple):
     options: Mapping[str, OptionValue] = {}
     provisional: bool = False
     fallback: ModelSpec | None = None
+
+
+class FileLocations(Protocol):
+    """Where the files of models are."""
+
+    def has(self, node: str, spec: ModelSpec) -> bool:
+        """Return whether a node has all files of a model: quickly, and without a look at any disk. The head always has them."""
+        ...

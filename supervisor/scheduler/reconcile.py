@@ -74,7 +74,7 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
     return (
         not state.closing
         and not state.plans
-        and not state.spawn_backoff.pause(now)
+        and not any(node.spawn_backoff.pause(now) for node in state.nodes.values())
         and all(worker.state in (WorkerState.READY, WorkerState.SPARE) for worker in state.workers.values())
         and all(_has_nothing_to_do(model) for model in state.models.values())
     )
@@ -157,7 +157,9 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         if claim is not None and evicted:
             state.metrics.model_evicted(claim.reason)
             idle_s = None if model.last_use == NEVER else now - model.last_use
-            worker.eviction = Eviction(claim.model, claim.request, claim.reason, idle_s, state.memory.capacities)
+            worker.eviction = Eviction(
+                claim.model, claim.request, claim.reason, idle_s, state.node_of(worker).memory.capacities
+            )
         else:
             state.metrics.engine_restarted(model.name, ABANDONED)
     stop = model_changes.reload if reload else model_changes.unload

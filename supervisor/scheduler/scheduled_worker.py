@@ -9,6 +9,7 @@ from protocol import worker_states
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.models.memory import Capacity, MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.state_table import next_state
 from protocol.worker_states import WorkerEvent, WorkerState
@@ -56,13 +57,14 @@ class ScheduledWorker:
     """One worker process."""
 
     __slots__ = (
-        *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "plan", "progress"),
-        *("ready_at", "remembered", "spawned_at", "state"),
+        *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "node", "plan"),
+        *("progress", "ready_at", "remembered", "spawned_at", "state"),
     )
 
-    def __init__(self, worker_id: str, spawned_at: float) -> None:
-        """A worker whose process was just spawned, at that time."""
+    def __init__(self, worker_id: str, spawned_at: float, node: str = HEAD) -> None:
+        """A worker whose process was just spawned, at that time, on that node."""
         self.id = worker_id
+        self.node = node
         self.spawned_at = spawned_at
         self.idle_since: float | None = None
         """Since when it is a spare; None if it is not one, or has just become one."""

@@ -21,17 +21,19 @@ from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.memory import Capacity, MemoryEstimate
+from protocol.models.nodes import NodeFacts
 from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler import (
     client_events,
+    node_events,
     reconcile,
     spare_workers,
     worker_deaths,
     worker_events,
 )
 from supervisor.scheduler.effects import Effect
-from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
+from supervisor.scheduler.inputs import FileLocations, ModelTarget, SchedulerLimits
 from supervisor.scheduler.loads import dry_runs
 from supervisor.scheduler.memory import memory_events, pressure
 from supervisor.scheduler.policy import PolicySource
@@ -55,19 +57,23 @@ class Scheduler:
         new_worker: Callable[[], str],
         metrics: ServerMetrics | None = None,
         policies: PolicySource | None = None,
+        files: FileLocations | None = None,
     ) -> None:
-        """``new_worker`` names the next worker process; ``metrics`` count what the scheduler does."""
-        self._state = SchedulerState(limits, new_worker, metrics, policies)
+        """``new_worker`` names the next worker process; ``metrics`` count what the scheduler does. ``files``: where models are; None: each node has all."""
+        self._state = SchedulerState(limits, new_worker, metrics, policies, files)
         self.view = SchedulerView(self._state)
 
     # Decisions
 
-    def memory_read(self, capacities: Sequence[Capacity], held: Mapping[str, Mapping[str, int]], now: float) -> None:
-        """The memory of this machine was read. ``held``: worker → bytes that its engine holds, by place.
+    def memory_read(
+        self, node: str, capacities: Sequence[Capacity], held: Mapping[str, Mapping[str, int]], now: float
+    ) -> None:
+        """The memory of a node was read. ``held``: worker → bytes that its engine holds, by place.
 
-        To be called before :meth:`reconcile` whenever the view's ``wants_memory`` says so.
+        To be called before :meth:`reconcile` for the nodes that the view's ``wants_memory`` names. Figures from before the
+        last of the view's ``memory_changes`` are not to be told.
         """
-        memory_events.memory_read(self._state, capacities, held, now)
+        memory_events.memory_read(self._state, node, capacities, held, now)
 
     def reconcile(self, now: float) -> None:
         """Do all that can be done now."""
@@ -216,13 +222,30 @@ class Scheduler:
         dry_runs.worker_gone(self._state, worker, failure)
         worker_deaths.worker_gone(self._state, worker, failure, now)
 
-    def memory_short(self, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
-        """The machine, or a control group above the server, is short of memory; ``figures`` are for the log."""
-        pressure.memory_short(self._state, host, figures, now)
+    def memory_short(self, node: str, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
+        """A node, or a control group above our processes there, is short of memory; ``figures`` are for the log."""
+        pressure.memory_short(self._state, node, host, figures, now)
 
     def stop_spares(self, workers: Collection[str]) -> None:
         """Those of these workers that have no model are to stop: they were started with other settings."""
         spare_workers.stop_spares(self._state, workers)
+
+    # Nodes
+
+    def node_joined(self, facts: NodeFacts, now: float) -> None:
+        """A node is in the server, or what it says of itself has changed.
+
+        The head is known from the beginning, and other nodes that an earlier supervisor had join before :meth:`recovered`.
+        """
+        node_events.node_joined(self._state, facts, now)
+
+    def node_drains(self, name: str, draining: bool) -> None:
+        """The models of a node are to leave it; or not, and others may be loaded there again."""
+        node_events.node_drains(self._state, name, draining)
+
+    def node_left(self, name: str, failure: Failure, now: float) -> None:
+        """A node is gone, and everything on it. The ends of its workers may be told before."""
+        node_events.node_left(self._state, name, failure, now)
 
     # The beginning and the end
 

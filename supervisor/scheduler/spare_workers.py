@@ -6,6 +6,7 @@ report (Hello) in time is replaced, so that no load waits for it. One that is no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
@@ -13,11 +14,13 @@ from msgspec import structs
 
 from protocol import VERSION
 from protocol.failures import Code, Failure
+from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import LogDecision, SpawnWorker
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
+from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state import SchedulerState
 
 MAX_SPAWN_FAILURES: Final = 3
@@ -37,29 +40,44 @@ def replace_silent_workers(state: SchedulerState, now: float) -> None:
         why = f"it did not report within {state.limits.hello_timeout:g} s of its start"
         state.emit(LogDecision("error", "worker killed", {"worker": worker.id, "why": why}))
         state.kill_worker(worker)
-        spawn_failed(state, Failure(Code.LOAD_FAILED, f"A worker process was killed: {why}"), now)
+        spawn_failed(
+            state, state.node_of(worker), Failure(Code.LOAD_FAILED, f"A worker process was killed: {why}"), now
+        )
 
 
 def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> None:
-    """Start and stop workers until there is one for each waiting model, and the wanted spares.
+    """Start and stop workers until there is one for each waiting model, and each node has the wanted spares.
 
     ``candidates``: the models to be loaded. No spare is started while an engine starts, because that needs the
     processor, nor while memory is nearly used up.
     """
-    workers = state.workers.values()
+    unassigned = Counter({HEAD: len(state.due_plans())})
+    for model in candidates:
+        if model.worker is None and model.order is not None:
+            unassigned[HEAD] += 1
+    workers: dict[str, list[ScheduledWorker]] = {name: [] for name in state.nodes}
+    for worker in state.workers.values():
+        workers[worker.node].append(worker)
+    for name, node in state.nodes.items():
+        _keep_spares(state, node, workers[name], unassigned[name], now)
+
+
+def _keep_spares(
+    state: SchedulerState, node: SchedulerNode, workers: list[ScheduledWorker], unassigned: int, now: float
+) -> None:
+    """Do that on one node, whose ``workers`` are these, for the models that wait for a worker there."""
     spares = [worker for worker in workers if worker.state is WorkerState.SPARE]
-    unassigned = sum(model.worker is None and model.order is not None for model in candidates)
-    unassigned += len(state.due_plans())
-    _stop_surplus(state, spares, max(unassigned, state.limits.spares), now)
-    if state.spawn_backoff.pause(now):
+    kept = 0 if node.draining else state.limits.spares
+    _stop_surplus(state, spares, max(unassigned, kept), now)
+    if node.spawn_backoff.pause(now):
         return
     starting = sum(worker.state is WorkerState.SPAWNED and now - worker.spawned_at < SLOW_START_S for worker in workers)
     loading = any(worker.state is WorkerState.LOADING for worker in workers)
-    wanted = max(unassigned, 0 if loading or state.memory.is_short(now) else state.limits.spares)
+    wanted = max(unassigned, 0 if loading or node.memory.is_short(now) else kept)
     for _ in range(wanted - starting - len(spares)):
         worker_id = state.new_worker()
-        state.workers[worker_id] = ScheduledWorker(worker_id, now)
-        state.emit(SpawnWorker(worker_id))
+        state.workers[worker_id] = ScheduledWorker(worker_id, now, node.name)
+        state.emit(SpawnWorker(worker_id, node.name))
 
 
 def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: int, now: float) -> None:
@@ -82,18 +100,19 @@ def stop_spares(state: SchedulerState, workers: Collection[str]) -> None:
             state.kill_worker(worker)
 
 
-def workers_start(state: SchedulerState) -> None:
-    """Forget earlier failures: worker processes do start."""
-    state.spawn_backoff.ready()
-    state.spawn_problem = None
+def workers_start(node: SchedulerNode) -> None:
+    """Forget earlier failures: worker processes do start there."""
+    node.spawn_backoff.ready()
+    node.spawn_problem = None
 
 
-def spawn_failed(state: SchedulerState, failure: Failure, now: float) -> None:
+def spawn_failed(state: SchedulerState, node: SchedulerNode, failure: Failure, now: float) -> None:
     """Pause after a worker process that never reported. If that happens repeatedly, refuse what waits for one."""
-    state.spawn_backoff.load_failed(failure, now)
-    if state.spawn_problem is None and state.spawn_backoff.failures >= MAX_SPAWN_FAILURES:
-        reason = "Worker processes do not start; see the log"
-        state.spawn_problem = Failure(Code.LOAD_FAILED, reason, detail=failure.message)
+    node.spawn_backoff.load_failed(failure, now)
+    if node.spawn_problem is None and node.spawn_backoff.failures >= MAX_SPAWN_FAILURES:
+        where = "" if node.name == HEAD else f" on node {node.name}"
+        reason = f"Worker processes do not start{where}; see the log"
+        node.spawn_problem = Failure(Code.LOAD_FAILED, reason, detail=failure.message)
     refusal = refusal_without_workers(state, now)
     if refusal is not None:
         for model in list(state.models.values()):
@@ -107,22 +126,28 @@ def version_mismatch(state: SchedulerState, worker_id: str, installed: int, now:
         "lemonbus was updated while this server runs: run `lemonbus upgrade`, or restart the server"
         f" (the installed version speaks protocol {installed}, the running one {VERSION})"
     )
-    if state.spawn_problem is None or state.spawn_problem.message != reason:
-        state.emit(LogDecision("error", "restart the server", {"peer": worker_id, "why": reason}))
     worker = state.workers.get(worker_id)
+    node = state.nodes[worker.node if worker is not None else HEAD]
+    if node.spawn_problem is None or node.spawn_problem.message != reason:
+        state.emit(LogDecision("error", "restart the server", {"peer": worker_id, "why": reason}))
     if worker is None or worker.state is not WorkerState.SPAWNED:
         return
     state.count("version_mismatches")
     state.kill_worker(worker)
-    state.spawn_problem = Failure(Code.RESTART_NEEDED, reason)
-    spawn_failed(state, state.spawn_problem, now)
+    node.spawn_problem = Failure(Code.RESTART_NEEDED, reason)
+    spawn_failed(state, node, node.spawn_problem, now)
 
 
 def refusal_without_workers(state: SchedulerState, now: float) -> Failure | None:
-    """Return why a model without a worker cannot get one now; None if it can."""
-    pause = state.spawn_backoff.pause(now)
-    if state.spawn_problem is None or not pause:
+    """Return why a model without a worker cannot get one now, on any node; None if it can."""
+    refusals = [_refusal_of(node, now) for node in state.nodes.values()]
+    if any(refusal is None for refusal in refusals):
         return None
     if any(worker.state is WorkerState.SPARE for worker in state.workers.values()):
         return None
-    return structs.replace(state.spawn_problem, retry_after=pause)
+    return refusals[0]
+
+
+def _refusal_of(node: SchedulerNode, now: float) -> Failure | None:
+    pause = node.spawn_backoff.pause(now)
+    return structs.replace(node.spawn_problem, retry_after=pause) if node.spawn_problem is not None and pause else None

@@ -10,16 +10,17 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import Shutdown
 from protocol.messages.work import Refused
+from protocol.models.nodes import HEAD, NodeFacts
 from protocol.worker_states import WorkerEvent
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.scheduler.backoff import Backoff, FailedChecks
+from supervisor.scheduler.backoff import FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
-from supervisor.scheduler.inputs import SchedulerLimits
-from supervisor.scheduler.memory.known_memory import KnownMemory
+from supervisor.scheduler.inputs import FileLocations, SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
+from supervisor.scheduler.scheduler_node import SchedulerNode
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
@@ -33,6 +34,7 @@ class EndedEviction(NamedTuple):
 
     model: str
     eviction: Eviction
+    node: str
 
 
 class SchedulerState:
@@ -44,16 +46,19 @@ class SchedulerState:
         new_worker: Callable[[], str],
         metrics: ServerMetrics | None = None,
         policies: PolicySource | None = None,
+        files: FileLocations | None = None,
     ) -> None:
-        """``new_worker`` names the next worker process; ``metrics`` count what the scheduler does."""
+        """``new_worker`` names the next worker process; ``metrics`` count what the scheduler does. ``files``: where models are; None: each node has all."""
         self.limits = limits
         self.policies: PolicySource = policies or FixedPolicies()
+        self.files = files
         self.new_worker = new_worker
         self.metrics = metrics or ServerMetrics()
         self.models: dict[str, ScheduledModel] = {}
         self.workers: dict[str, ScheduledWorker] = {}
         self.closing = False
-        self.memory = KnownMemory()
+        self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts)}
+        """By name. The head is always there."""
         self.plans: list[PendingPlan] = []
         """Dry runs of loads that are not answered yet."""
         self.ended_evictions: list[EndedEviction] = []
@@ -61,12 +66,8 @@ class SchedulerState:
         self.counters: dict[str, int] = {}
         self.past_use: dict[str, float] = {}
         """The time of last use of models that are otherwise forgotten."""
-        self.spawn_backoff = Backoff(limits.restarts)
-        """Failures of worker processes to start at all."""
         self.failed_checks = FailedChecks(limits.restarts)
         self.crashes = CrashRecord()
-        self.spawn_problem: Failure | None = None
-        """Why worker processes do not start, until one does."""
         self.order = itertools.count(1)
         """The order of arrival of everything that may have to wait."""
         self.settled = False
@@ -74,6 +75,15 @@ class SchedulerState:
         self.ended_before: dict[RequestKey, str] = {}
         """Attempt → its worker, for attempts that ended before this supervisor took over, if their gateway may not know it."""
         self._out: list[Effect] = []
+
+    @property
+    def spawn_problem(self) -> Failure | None:
+        """Why worker processes do not start on a node, until one does."""
+        return next((node.spawn_problem for node in self.nodes.values() if node.spawn_problem), None)
+
+    def node_of(self, worker: ScheduledWorker) -> SchedulerNode:
+        """Return the node of a worker."""
+        return self.nodes[worker.node]
 
     def due_plans(self) -> list[PendingPlan]:
         """Return the dry runs that may be checked now, in the order in which they came."""
@@ -121,7 +131,7 @@ class SchedulerState:
 
     def expect_end(self, worker: ScheduledWorker) -> None:
         """Kill a worker that was told to leave, if it does not. Its engine takes no more memory than it holds now."""
-        self.memory.changed()
+        self.node_of(worker).memory.changed()
         worker.transition(WorkerEvent.STOP)
         seconds = _STOP_GRACE_S + (worker.facts.leave_seconds if worker.facts else 0.0)
         self.emit(KillAfter(worker.id, seconds))

@@ -77,14 +77,14 @@ class SchedulerView:
         """Whether requests, their ends and cancels make nothing due, because nothing waits or moves."""
         return self._state.settled
 
-    def wants_memory(self, now: float) -> bool:
-        """Return whether the memory must be read before the next decision."""
+    def wants_memory(self, now: float) -> list[str]:
+        """Return the nodes whose memory must be read before the next decision."""
         return memory_events.wants_memory(self._state, now)
 
-    @property
-    def memory_changes(self) -> int:
-        """How often something has changed the memory, so that figures from before are wrong."""
-        return self._state.memory.changes
+    def memory_changes(self, node: str) -> int:
+        """Return how often something has changed the memory of a node, so that figures from before are wrong."""
+        known = self._state.nodes.get(node)
+        return known.memory.changes if known is not None else 0
 
     # Models
 

@@ -10,6 +10,7 @@ from protocol.messages.caller import Caller
 from protocol.messages.events import Outcome
 from protocol.messages.peers import EngineReady
 from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
@@ -84,6 +85,8 @@ class WorkerView(NamedTuple):
     """What its model is or will be loaded with, or the model that it checks for a dry run."""
     is_stopping: bool
     """Whether it was told to leave."""
+    node: str = HEAD
+    """The node that it runs on."""
 
 
 class EngineView(NamedTuple):
@@ -176,4 +179,5 @@ def worker_view(worker: ScheduledWorker) -> WorkerView:
         model.name if model is not None else "",
         model.spec if model is not None else worker.plan.spec if worker.plan is not None else None,
         worker.state is WorkerState.LEAVING,
+        worker.node,
     )

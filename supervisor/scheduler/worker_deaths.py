@@ -67,7 +67,7 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure, now: fl
     before = worker.state
     worker.transition(WorkerEvent.GONE)
     if before is WorkerState.SPAWNED and not state.closing:
-        spare_workers.spawn_failed(state, failure, now)
+        spare_workers.spawn_failed(state, state.node_of(worker), failure, now)
     model = worker.model
     if model is None:
         return

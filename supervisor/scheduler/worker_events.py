@@ -31,7 +31,7 @@ def worker_reported(state: SchedulerState, worker_id: str) -> None:
     worker = state.workers[worker_id]
     if worker.state is WorkerState.SPAWNED:  # otherwise it was stopped before it could report
         worker.transition(WorkerEvent.HELLO)
-        spare_workers.workers_start(state)
+        spare_workers.workers_start(state.node_of(worker))
 
 
 def model_checked(state: SchedulerState, worker_id: str, estimate: MemoryEstimate) -> None:
@@ -40,7 +40,7 @@ def model_checked(state: SchedulerState, worker_id: str, estimate: MemoryEstimat
     if worker.model is not None and worker.state is WorkerState.CHECKING:
         model_changes.finish_check(worker.model, worker, estimate)
         state.failed_checks.forget(worker.model.name)
-        state.memory.changed()
+        state.node_of(worker).memory.changed()
 
 
 def load_progressed(state: SchedulerState, worker_id: str, progress: LoadProgressed) -> None:
@@ -57,7 +57,7 @@ def engine_ready(state: SchedulerState, worker_id: str, facts: EngineReady, now:
     if worker.state is not WorkerState.LOADING or model is None:
         return
     model_changes.become_ready(state, model, worker, facts)
-    state.memory.changed()
+    state.node_of(worker).memory.changed()
     model.last_use = worker.ready_at = now
     state.count("loads")
     state.metrics.model_loaded(model.name, facts.seconds)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes, worker_events
@@ -88,8 +89,9 @@ def assign_workers(
     state: SchedulerState, candidates: list[ScheduledModel], claims: dict[str, EvictionClaim], now: float
 ) -> None:
     """Assign workers to the models that must be loaded, load those that fit, and add ``claims`` on those to evict."""
-    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE]
-    limits = LoadLimits(state.limits.models, memory_events.available_memory(state, now), state.policies.groups)
+    head = state.nodes[HEAD]
+    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE and worker.node == HEAD]
+    limits = LoadLimits(state.limits.models, memory_events.available_memory(state, head, now), state.policies.groups)
     ahead: list[LoadedModel] = []
     for model in candidates:
         worker, spec = model.worker, model.spec
@@ -97,7 +99,7 @@ def assign_workers(
             continue
         checked = model.state is ModelState.CHECKED
         # Old figures would start, refuse or unload too much. A model that runs elsewhere takes nothing of this machine.
-        ready = checked and (spec.elsewhere or not state.memory.unknown)
+        ready = checked and (spec.elsewhere or not head.memory.unknown)
         loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
         # What an earlier check found may have changed: only after a check does memory decide.
         estimate = model.estimate if checked else MemoryEstimate()

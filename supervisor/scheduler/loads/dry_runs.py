@@ -9,6 +9,7 @@ from protocol.ids import RequestKey
 from protocol.messages.models import LoadPlan, PlannedEviction
 from protocol.messages.peers import CheckModel
 from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import spare_workers
@@ -50,7 +51,7 @@ def model_checked(state: SchedulerState, worker_id: str, estimate: MemoryEstimat
         worker.transition(WorkerEvent.CHECKED)
         worker.transition(WorkerEvent.RELEASE)
         worker.plan = None
-        state.memory.changed()
+        state.node_of(worker).memory.changed()
 
 
 def check_failed(state: SchedulerState, worker_id: str, failure: Failure) -> None:
@@ -73,11 +74,12 @@ def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], n
     """Give spare workers to plans, and answer those whose models were checked. ``candidates``: the models to be loaded."""
     if not state.plans:
         return
-    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE]
+    head = state.nodes[HEAD]
+    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE and worker.node == HEAD]
     due = state.due_plans()
     for plan in list(state.plans):
         refusal = answers.server_ends(state) if state.closing else spare_workers.refusal_without_workers(state, now)
-        if plan.estimate is not None and not state.memory.unknown:
+        if plan.estimate is not None and not head.memory.unknown:
             state.emit(AnswerCall(plan.peer, plan.number, _plan(state, plan, plan.estimate, candidates, now)))
             state.plans.remove(plan)
         elif refusal is not None:
@@ -101,7 +103,7 @@ def _refuse(state: SchedulerState, plan: PendingPlan, failure: Failure) -> None:
 def _plan(
     state: SchedulerState, plan: PendingPlan, estimate: MemoryEstimate, candidates: Iterable[ScheduledModel], now: float
 ) -> LoadPlan:
-    spec, available = plan.spec, memory_events.available_memory(state, now)
+    spec, available = plan.spec, memory_events.available_memory(state, state.nodes[HEAD], now)
     loaded = assignment.models_as_seen_by(spec.name, state, candidates, now)
     groups = state.policies.of(spec.name).groups
     limits = LoadLimits(state.limits.models, available, state.policies.groups)

@@ -47,7 +47,7 @@ class ModelMemory(NamedTuple):
 
 
 class AvailableMemory(NamedTuple):
-    """The memory of this machine as it was read last. A place that is not listed has enough for anything."""
+    """The memory of a node as it was read last. A place that is not listed has enough for anything."""
 
     capacities: Mapping[str, Capacity] = {}
     host_reserve: int = AUTOMATIC

@@ -1,4 +1,4 @@
-"""What is known of this machine's memory: the last reading, and what ended engines have not given back yet. Pure."""
+"""What is known of the memory of one node: the last reading, and what ended engines have not given back yet. Pure."""
 
 from __future__ import annotations
 

@@ -9,48 +9,58 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protocol.models.memory import Capacity
+from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.memory.fitting import AvailableMemory
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, ScheduledWorker
+from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state import EndedEviction, SchedulerState
 
 
 def memory_read(
-    state: SchedulerState, capacities: Sequence[Capacity], held: Mapping[str, Mapping[str, int]], now: float
+    state: SchedulerState, name: str, capacities: Sequence[Capacity], held: Mapping[str, Mapping[str, int]], now: float
 ) -> None:
-    """The memory of this machine was read. ``held``: worker → bytes that its engine holds, by place."""
-    for worker in state.workers.values():
+    """The memory of a node was read. ``held``: worker → bytes that its engine holds, by place."""
+    node = state.nodes.get(name)
+    if node is None:
+        return
+    workers = [worker for worker in state.workers.values() if worker.node == name]
+    for worker in workers:
         # A process that ends shows no memory any more, some time before the kernel has it back.
         former = worker.held if worker.state is WorkerState.LEAVING else {}
         worker.held = {**former, **held.get(worker.id, {})}
-    engines = [worker.memory.used for worker in state.workers.values() if worker.counts_as_loaded]
-    state.memory.read(capacities, engines, now)
-    for ended in state.ended_evictions:
-        _log(state, ended)
-    state.ended_evictions.clear()
+    node.memory.read(capacities, [worker.memory.used for worker in workers if worker.counts_as_loaded], now)
+    for ended in [ended for ended in state.ended_evictions if ended.node == name]:
+        _log(node, state, ended)
+        state.ended_evictions.remove(ended)
 
 
-def wants_memory(state: SchedulerState, now: float) -> bool:
-    """Return whether the memory must be read before the next decision."""
-    waits = any(model.state is ModelState.CHECKED for model in state.models.values()) or any(
-        plan.estimate is not None for plan in state.plans
-    )
-    return bool(state.ended_evictions) or (waits and state.memory.outdated(now))
+def wants_memory(state: SchedulerState, now: float) -> list[str]:
+    """Return the nodes whose memory must be read before the next decision."""
+    wanted = {ended.node for ended in state.ended_evictions}
+    for model in state.models.values():
+        worker = model.worker
+        if worker is not None and model.state is ModelState.CHECKED and state.node_of(worker).memory.outdated(now):
+            wanted.add(worker.node)
+    for plan in state.plans:
+        if plan.estimate is not None and state.nodes[HEAD].memory.outdated(now):
+            wanted.add(HEAD)
+    return sorted(wanted)
 
 
-def available_memory(state: SchedulerState, now: float) -> AvailableMemory:
-    """Return the memory for models, as it was read last."""
-    return state.memory.available(state.limits.memory_reserve, state.limits.device_memory_reserve, now)
+def available_memory(state: SchedulerState, node: SchedulerNode, now: float) -> AvailableMemory:
+    """Return the memory of a node for models, as it was read last."""
+    return node.memory.available(state.limits.memory_reserve, state.limits.device_memory_reserve, now)
 
 
 def engine_gone(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker, now: float) -> None:
     """A worker with a model is gone, and its engine with it."""
-    state.memory.engine_gone(worker.memory.used, now)
+    state.node_of(worker).memory.engine_gone(worker.memory.used, now)
     if worker.eviction is not None:
-        state.ended_evictions.append(EndedEviction(model.name, worker.eviction))
+        state.ended_evictions.append(EndedEviction(model.name, worker.eviction, worker.node))
 
 
 def eviction_fields(model: str, eviction: Eviction) -> dict[str, Any]:
@@ -65,10 +75,10 @@ def eviction_fields(model: str, eviction: Eviction) -> dict[str, Any]:
     }
 
 
-def _log(state: SchedulerState, ended: EndedEviction) -> None:
+def _log(node: SchedulerNode, state: SchedulerState, ended: EndedEviction) -> None:
     """Tell that a model was evicted, and what that has freed, as it was measured."""
     fields = eviction_fields(ended.model, ended.eviction)
     before = fields["free_before"]
-    after = {place: each.free for place, each in state.memory.capacities.items()}
+    after = {place: each.free for place, each in node.memory.capacities.items()}
     freed = {place: free - before[place] for place, free in after.items() if place in before}
     state.emit(LogDecision("info", "model evicted", {**fields, "freed": freed, "free_after": after}))

@@ -17,22 +17,26 @@ from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.state import SchedulerState
 
 
-def memory_short(state: SchedulerState, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
-    """The host is short of memory, as ``figures`` say for the log. To be told again as long as that is so.
+def memory_short(state: SchedulerState, name: str, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
+    """A node is short of memory, as ``figures`` say for the log. To be told again as long as that is so.
 
     One model is unloaded at a time: what the last one held is free when its worker has ended.
     """
-    state.memory.short(now)
-    if state.closing or any(worker.state is WorkerState.LEAVING and worker.model for worker in state.workers.values()):
+    node = state.nodes.get(name)
+    if node is None:
         return
-    idle = [(model, model.worker) for model in state.models.values() if model.worker and _may_leave(model)]
+    node.memory.short(now)
+    loaded = [(worker, worker.model) for worker in state.workers.values() if worker.node == name and worker.model]
+    if state.closing or any(worker.state is WorkerState.LEAVING for worker, _ in loaded):
+        return
+    idle = [(model, worker) for worker, model in loaded if _may_leave(model)]
     if not idle:
         return
     model, worker = min(idle, key=lambda each: each[0].last_use)
     state.count("evictions")
     state.metrics.model_evicted(EvictionReason.PRESSURE)
     idle_s = now - model.last_use
-    worker.eviction = Eviction("", "", EvictionReason.PRESSURE, idle_s, {**state.memory.capacities, HOST: host})
+    worker.eviction = Eviction("", "", EvictionReason.PRESSURE, idle_s, {**node.memory.capacities, HOST: host})
     fields = {**eviction_fields(model.name, worker.eviction), "worker": worker.id, **figures}
     state.emit(LogDecision("warning", "unloading a model, memory is nearly used up", fields))
     model_changes.unload(state, model, worker)

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from protocol.ids import RequestKey
 from protocol.messages.recovery import GatewaySnapshot, RequestSnapshot, WorkerSnapshot
+from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 
@@ -47,11 +48,12 @@ def join_snapshots(
     gateways: Mapping[str, GatewaySnapshot],
     arrivals: Mapping[str, float],
     starting: Sequence[str] = (),
+    nodes: Mapping[str, str] = {},
 ) -> World:
     """Return the world of these peers. Any other process has ended, or is about to be killed.
 
     ``arrivals``: peer → when its snapshot arrived, by this process's clock. ``starting``: workers that have not said
-    Hello to any supervisor.
+    Hello to any supervisor. ``nodes``: worker → node, for workers on other nodes than the head.
     """
     waiting = {
         RequestKey(gateway, request.number, request.attempt): request
@@ -65,8 +67,12 @@ def join_snapshots(
     }
     ended = {each.key: worker for worker, snapshot in workers.items() for each in snapshot.ended}
     return World(
-        [_running_worker(worker, snapshot, arrivals, waiting) for worker, snapshot in workers.items()],
+        [
+            _running_worker(worker, snapshot, arrivals, waiting)._replace(node=nodes.get(worker, HEAD))
+            for worker, snapshot in workers.items()
+        ],
         starting,
+        nodes,
         unwanted=[AttemptAt(key, worker) for key, worker in running.items() if key not in waiting],
         returned=[
             AttemptAt(key, request.worker)

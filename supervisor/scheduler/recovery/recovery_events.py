@@ -17,6 +17,7 @@ from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady, LoadProgressed, Shutdown
 from protocol.messages.work import Cancel
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import KNOWN_TO_WORKER, WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes, worker_deaths, worker_events
@@ -70,6 +71,7 @@ class RunningWorker(NamedTuple):
     """What it reported of the load last."""
     ready_at: float | None = None
     """Since when its engine answers; None if it does not."""
+    node: str = HEAD
 
 
 class AttemptAt(NamedTuple):
@@ -85,6 +87,8 @@ class World(NamedTuple):
     workers: Sequence[RunningWorker] = ()
     starting: Sequence[str] = ()
     """Worker processes that have not said Hello to any supervisor yet."""
+    nodes: Mapping[str, str] = {}
+    """Worker → node, for workers on other nodes than the head. Those nodes have joined."""
     unwanted: Sequence[AttemptAt] = ()
     """Attempts that a worker has but no gateway waits for."""
     returned: Sequence[AttemptAt] = ()
@@ -96,7 +100,7 @@ class World(NamedTuple):
 def recovered(state: SchedulerState, world: World, now: float) -> None:
     """Take over what runs. To be called once, before all other events."""
     for worker_id in world.starting:
-        state.workers[worker_id] = ScheduledWorker(worker_id, now)
+        state.workers[worker_id] = ScheduledWorker(worker_id, now, world.nodes.get(worker_id, HEAD))
     for running in sorted(world.workers, key=lambda each: each.state is WorkerState.LEAVING):
         _take_over(state, running, now)
     _restore_grants(state, world)
@@ -144,7 +148,7 @@ def worker_reconnected(
 
 
 def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:
-    worker = state.workers[running.worker] = ScheduledWorker(running.worker, now)
+    worker = state.workers[running.worker] = ScheduledWorker(running.worker, now, running.node)
     spec, leaves = running.spec, running.state is WorkerState.LEAVING
     if spec is None or running.state is WorkerState.SPARE or (leaves and spec.name in state.models):
         worker.transition(WorkerEvent.HELLO)

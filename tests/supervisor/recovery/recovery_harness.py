@@ -93,7 +93,7 @@ class TakingOver:
         self.supervisor = Supervisor(settings, context, self.loop, -1)
         self.components = self.supervisor.components
         self.components.gateway.start = lambda: None  # type: ignore[method-assign]
-        self.components.workers.start = lambda _worker: None  # type: ignore[method-assign]
+        self.components.workers.start = lambda _worker, _node: None  # type: ignore[method-assign]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._peers: list[PeerStandIn] = []
         self._survivors: list[KeeperChild] = []

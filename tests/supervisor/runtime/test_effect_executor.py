@@ -20,6 +20,7 @@ from supervisor.runtime.effect_executor import EffectExecutor
 from supervisor.scheduler import effects
 from supervisor.scheduler.effects import Effect
 
+SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m")
 DEATH = Failure(Code.BACKEND_DIED, "SIGSEGV", model="m")
 REFUSAL = Refused(4, 0, Failure(Code.CONFLICT, "no"))
 GRANT = GrantedAttempt(4, 1, "w1", "m")
@@ -29,16 +30,17 @@ EFFECTS: list[tuple[Effect, Any]] = [
     (effects.NotifyGrant("g1", GRANT), call.grant_notices.add("g1", GRANT)),
     (effects.AnswerCall("g1", 4, ["m"]), call.answer("g1", 4, ["m"])),
     (effects.AnswerCall("", 4, ["m"]), call.internal_calls.end(4, ["m"])),
-    (effects.SpawnWorker("w1"), call.workers.start("w1")),
+    (effects.SpawnWorker("w1", "gpu2"), call.workers.start("w1", "gpu2")),
     (effects.KillWorker("w1"), call.workers.kill("w1")),
     (effects.KillAfter("w1", 0.0), call.workers.kill("w1")),
     (effects.FetchModel("m"), call.fetch("m")),
+    (effects.FetchFiles("m", SPEC, "gpu2"), call.fetch_files("m", SPEC, "gpu2")),
+    (effects.RequestResources([{"GPU": 1.0}]), call.request_resources([{"GPU": 1.0}])),
     (effects.ForgetModel("m"), call.models.adopted.forget("m")),
     (effects.NoteDeath("m", DEATH), call.record.engine_died("m", DEATH)),
 ]
 
 
-SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m")
 RULES = RequestRules(drop=["top_k"])
 DEVICES = [EngineDevice("amd", "0000:03:00.0", free=5)]
 
@@ -60,7 +62,7 @@ def executor(parts: Mock) -> EffectExecutor:
         callback()
 
     loop: Any = Mock(call_later=call_later)
-    return EffectExecutor(
+    made = EffectExecutor(
         loop=loop,
         bus=parts.bus,
         workers=parts.workers,
@@ -74,6 +76,8 @@ def executor(parts: Mock) -> EffectExecutor:
         fetch=parts.fetch,
         with_devices=lambda use: use(DEVICES),
     )
+    made.fetch_files, made.request_resources = parts.fetch_files, parts.request_resources
+    return made
 
 
 @pytest.mark.parametrize(("effect", "expected"), EFFECTS)

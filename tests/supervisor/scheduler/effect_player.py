@@ -11,6 +11,7 @@ from protocol.messages.peers import CheckModel, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, Run
 from protocol.models.memory import Capacity, MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import (
@@ -94,7 +95,7 @@ class EffectPlayer:
             )
             for place, total in self.machine.items()
         ]
-        self.scheduler.memory_read(capacities, held, self.now)
+        self.scheduler.memory_read(HEAD, capacities, held, self.now)
 
     def settle(self, *, light: bool = False) -> None:
         if not (light and self.scheduler.view.settled):

@@ -13,6 +13,7 @@ from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import SubmitRequest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
@@ -233,7 +234,7 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def memory_is_short(self) -> None:
-        self.scheduler.memory_short(Capacity(HOST, 1000, 20), {"place": "the machine"}, self.now)
+        self.scheduler.memory_short(HEAD, Capacity(HOST, 1000, 20), {"place": "the machine"}, self.now)
         self.settle()
 
     def pass_time(self, seconds: float) -> None:

@@ -13,6 +13,7 @@ from protocol.messages.peers import CheckModel, EngineReady, LoadProgressed, Loa
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, SubmitRequest
 from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
@@ -107,7 +108,7 @@ def test_a_worker_that_leaves_keeps_its_place_until_it_is_gone() -> None:
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == [], "only one model may be loaded"
     scheduler.worker_gone("w1", FAILURE, NOW)
-    scheduler.memory_read([], {}, NOW)
+    scheduler.memory_read(HEAD, [], {}, NOW)
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == [StartEngine(spec("b"))]
 

@@ -1,0 +1,35 @@
+"""Events of nodes: one joins the server, is to be left by its models, or is gone; and the files of a model have reached one. Pure."""
+
+from __future__ import annotations
+
+from protocol.failures import Failure
+from protocol.models.nodes import HEAD, NodeFacts
+from supervisor.scheduler import worker_deaths
+from supervisor.scheduler.scheduler_node import SchedulerNode
+from supervisor.scheduler.state import SchedulerState
+
+
+def node_joined(state: SchedulerState, facts: NodeFacts, now: float) -> None:
+    """A node is in the server, or what it says of itself has changed."""
+    state.settled = False
+    if facts.name in state.nodes:
+        state.nodes[facts.name].facts = facts
+    else:
+        state.nodes[facts.name] = SchedulerNode(facts, state.limits.restarts, now)
+
+
+def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
+    """The models of a node are to leave it, or may be loaded there again."""
+    if name in state.nodes:
+        state.settled = False
+        state.nodes[name].draining = draining
+
+
+def node_left(state: SchedulerState, name: str, failure: Failure, now: float) -> None:
+    """A node is gone, with every worker on it."""
+    if name == HEAD or name not in state.nodes:
+        return
+    state.settled = False
+    for worker in [worker for worker in state.workers.values() if worker.node == name]:
+        worker_deaths.worker_gone(state, worker.id, failure, now)
+    del state.nodes[name]
