@@ -30,7 +30,7 @@ class RecoverySimulation(Simulation):
 
     def _play(self, effect: Effect) -> None:
         match effect:
-            case SpawnWorker(worker):
+            case SpawnWorker(worker, _):
                 self.truth[worker] = WorkerTruth()
             case NotifyGrant(gateway, grant):
                 self.gateways.note_grant(RequestKey(gateway, grant.number, grant.attempt), grant.worker)

@@ -53,7 +53,9 @@ class EffectPlayer:
         names = itertools.count(1)
         limits_ = SchedulerLimits(models=models, **limits)
         self.machine: dict[str, int] = {}
-        """Bytes by place; of places without any, there is enough."""
+        """Bytes of the head by place; of places without any, there is enough."""
+        self.machines = {HEAD: self.machine}
+        """The same of each node."""
         self.others: dict[str, int] = {}
         """What other programs hold."""
         self.estimates: dict[str, MemoryEstimate] = {}
@@ -87,20 +89,20 @@ class EffectPlayer:
     def state(self) -> SchedulerState:
         return self.scheduler._state
 
-    def read_memory(self) -> None:
-        held = {name: worker.held for name, worker in self.workers.items() if worker.held}
+    def read_memory(self, node: str = HEAD) -> None:
+        held = {name: worker.held for name, worker in self.workers.items() if worker.node == node and worker.held}
+        machine = self.machine if node == HEAD else self.machines[node]
+        others = self.others if node == HEAD else {}
         capacities = [
-            Capacity(
-                place, total, total - self.others.get(place, 0) - sum(each.get(place, 0) for each in held.values())
-            )
-            for place, total in self.machine.items()
+            Capacity(place, total, total - others.get(place, 0) - sum(each.get(place, 0) for each in held.values()))
+            for place, total in machine.items()
         ]
-        self.scheduler.memory_read(HEAD, capacities, held, self.now)
+        self.scheduler.memory_read(node, capacities, held, self.now)
 
     def settle(self, *, light: bool = False) -> None:
         if not (light and self.scheduler.view.settled):
-            if self.scheduler.view.wants_memory(self.now):
-                self.read_memory()
+            for node in self.scheduler.view.wants_memory(self.now):
+                self.read_memory(node)
             self.scheduler.reconcile(self.now)
         effects = self.scheduler.effects()
         for count, effect in enumerate(effects, start=1):
@@ -114,8 +116,8 @@ class EffectPlayer:
 
     def _play(self, effect: Effect) -> None:
         match effect:
-            case SpawnWorker(worker):
-                self.workers[worker] = SimulatedWorker()
+            case SpawnWorker(worker, node):
+                self.workers[worker] = SimulatedWorker(node)
             case SendMessage(peer, message, _):
                 self.deliver(peer, message)
             case AnswerCall(peer, number, report):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from protocol.ids import RequestKey
+from protocol.models.nodes import HEAD
 
 
 class SimulatedWorker:
-    def __init__(self) -> None:
+    def __init__(self, node: str = HEAD) -> None:
+        self.node = node
         self.commands: list[object] = []
         self.need: dict[str, int] = {}
         """What its engine was started with."""

@@ -13,7 +13,7 @@ from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineReady
 from protocol.messages.work import SubmitRequest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate
-from protocol.models.nodes import HEAD
+from protocol.models.nodes import HEAD, NodeFacts
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
@@ -232,6 +232,28 @@ class Simulation(EffectPlayer):
             if not any(key in worker.running for worker in self.workers.values()):
                 self.end(key)
         self.settle()
+
+    def join(self, name: str, *, machine: dict[str, int] | None = None, **facts: object) -> None:
+        """A node joins; it has this memory."""
+        self.machines[name] = machine or {}
+        self.scheduler.node_joined(NodeFacts(name, **facts), self.now)
+        self.settle()
+
+    def drain(self, name: str, *, draining: bool = True) -> None:
+        self.scheduler.node_drains(name, draining)
+        self.settle()
+
+    def node_dies(self, name: str) -> list[RequestKey]:
+        """A node is lost, and every worker on it: their ends are told first."""
+        failure = Failure(Code.NODE_LOST, f"node {name} is not reachable")
+        lost = [key for worker in self.workers.values() if worker.node == name for key in worker.running]
+        for worker in [worker for worker, its in self.workers.items() if its.node == name]:
+            for key in self.workers.pop(worker).running:
+                self.end(key)
+            self.scheduler.worker_gone(worker, failure, self.now)
+        self.scheduler.node_left(name, failure, self.now)
+        self.settle()
+        return lost
 
     def memory_is_short(self) -> None:
         self.scheduler.memory_short(HEAD, Capacity(HOST, 1000, 20), {"place": "the machine"}, self.now)

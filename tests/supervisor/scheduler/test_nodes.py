@@ -1,0 +1,67 @@
+"""Nodes of the server: what each has of its own, and what follows when one joins, drains or is lost."""
+
+from __future__ import annotations
+
+from protocol.models.memory import HOST
+from protocol.models.nodes import HEAD
+from tests.supervisor.scheduler.simulation import Simulation
+
+
+def spares(sim: Simulation) -> dict[str, int]:
+    """Return how many workers each node has."""
+    nodes = [each.node for each in sim.scheduler.view.workers()]
+    return {node: nodes.count(node) for node in sorted(set(nodes))}
+
+
+def test_each_node_has_its_own_spare_workers() -> None:
+    sim = Simulation()
+    sim.join("gpu2")
+    sim.run_until_idle()
+    assert spares(sim) == {HEAD: 1, "gpu2": 1}
+
+
+def test_a_node_that_is_left_takes_its_workers_with_it() -> None:
+    sim = Simulation()
+    sim.join("gpu2")
+    sim.run_until_idle()
+    sim.node_dies("gpu2")
+    assert spares(sim) == {HEAD: 1}
+    assert sim.scheduler.view.counters.get("hello_timeouts", 0) == 0
+
+
+def test_a_node_can_be_left_before_its_workers_have_reported() -> None:
+    sim = Simulation()
+    sim.join("gpu2")
+    sim.node_dies("gpu2")
+    assert sim.scheduler.view.spawn_problem is None
+    assert spares(sim) == {HEAD: 1}
+
+
+def test_the_head_never_leaves() -> None:
+    sim = Simulation()
+    sim.run_until_idle()
+    sim.node_dies(HEAD)
+    sim.run_until_idle()
+    assert spares(sim) == {HEAD: 1}
+
+
+def test_spare_workers_leave_a_node_that_drains() -> None:
+    sim = Simulation()
+    sim.join("gpu2")
+    sim.run_until_idle()
+    sim.drain("gpu2")
+    sim.pass_time(6.0)
+    sim.run_until_idle()
+    assert spares(sim) == {HEAD: 1}
+    sim.drain("gpu2", draining=False)
+    assert spares(sim) == {HEAD: 1, "gpu2": 1}
+
+
+def test_the_memory_of_a_node_is_its_own() -> None:
+    sim = Simulation()
+    sim.join("gpu2", machine={HOST: 100})
+    before = sim.scheduler.view.memory_changes(HEAD)
+    sim.read_memory("gpu2")
+    assert sim.state.nodes["gpu2"].memory.capacities[HOST].total == 100
+    assert sim.state.nodes[HEAD].memory.capacities == {}
+    assert sim.scheduler.view.memory_changes(HEAD) == before
