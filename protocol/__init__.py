@@ -4,7 +4,7 @@ This package imports none of the other packages; all of them may import any modu
 specifies the wire protocol. Nothing that decides for one process alone is added here.
 """
 
-VERSION = 11
+VERSION = 12
 """Version of the wire protocol. It is in the first line of every control message."""
 
 UNDERSTOOD = frozenset({VERSION})

@@ -28,6 +28,7 @@ ONLY_IN = {
     "zmq": (
         "protocol/wire/frames.py",
         "protocol/wire/bus_connection.py",
+        "protocol/wire/curve.py",
         "supervisor/bus/sockets.py",
         "workers/worker/bus.py",
         "gateway/bus/log_sender.py",
@@ -85,8 +86,8 @@ ONLY_IN = {
 
 ADDRESSES = {
     "events": ("workers/worker/bus.py",),
-    "bus": ("protocol/wire/bus_connection.py", "supervisor/", "gateway/bus/sockets.py"),
-    "logs": ("supervisor/", "workers/worker/bus.py", "gateway/bus/sockets.py"),
+    "bus": ("protocol/wire/bus_connection.py", "protocol/wire/bus_address.py", "supervisor/", "gateway/bus/sockets.py"),
+    "logs": ("supervisor/", "protocol/wire/bus_address.py"),
 }
 """Function that names a socket's address → who may call it: who binds the socket, and for the supervisor's also who connects to it.
 

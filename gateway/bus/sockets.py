@@ -54,7 +54,8 @@ class GatewayBus:
         self._context = zmq.Context()
         self._logs = self._socket(zmq.PUSH)
         self._log_sender = LogSender(self._logs)
-        self._logs.connect(endpoints.logs(process_context.runtime, process_context.boot))
+        self._address = process_context.bus
+        self._logs.connect(self._address.logs(process_context.boot))
         self._request_log_buffer = RequestLogBuffer()
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = EVENTS_HIGH_WATER
@@ -93,13 +94,13 @@ class GatewayBus:
 
     def find_supervisor(self) -> int:
         """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
-        return find_supervisor(self._process_context.runtime)
+        return find_supervisor(self._address.runtime)
 
     def connect_control(self, snapshot: bytes) -> None:
         """Say Hello with ``snapshot`` on a new connection to the supervisor that listens."""
         self.disconnect_control()
         dealer, name = self._socket(zmq.DEALER), self._session.id.encode()
-        self._control = connect_once(dealer, self._process_context.runtime, name, MAX_OUTBOX_MESSAGES)
+        self._control = connect_once(dealer, self._address, name, MAX_OUTBOX_MESSAGES)
         self._control_watcher = self._watch(self._control, self._read_control)
         self.send(Hello("gateway", self._session.id, os.getpid(), self._process_context.boot), snapshot)
 

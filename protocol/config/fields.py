@@ -17,6 +17,7 @@ from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType,
 
 from protocol.config.settings import SECTIONS, Bytes, BytesOrNone, Settings
 from protocol.models.recipes import AUTOMATIC
+from protocol.wire.bus_address import is_unspecified, split_address
 
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 """Never shown, and without flags, because every user of the machine can read command lines."""
@@ -24,6 +25,7 @@ SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 _NETWORKS: Final = ("trusted_proxies", "fetch_images_networks")
 _EXPECTED: Final = {
     "allowed_hosts": "a list of names of hosts, without ports",
+    "cluster_address": "HOST:PORT of this machine, with an address or a name that other machines can reach",
     "cors_origins": "a list of origins such as https://chat.example.org, without a path, or *",
     "host": "an IP address or a host name",
     **dict.fromkeys(_NETWORKS, "a list of addresses or networks such as 10.0.0.0/8"),
@@ -139,6 +141,10 @@ class SettingField(NamedTuple):
                 ipaddress.ip_network(network)
         if self.name == "host" and not _is_host(good):
             raise ValueError("neither an address nor a name")
+        if self.name == "cluster_address" and good:
+            host, _ = split_address(good)
+            if not _is_host(host) or is_unspecified(host):
+                raise ValueError("not an address or a name that other machines can reach")
         return good
 
 

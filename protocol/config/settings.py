@@ -75,6 +75,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """``HOST:PORT`` of the cluster's head; ``auto``: ``RAY_ADDRESS``, or the cluster that this machine belongs to."""
     ray_gpus: Annotated[int, Meta(ge=-1, le=1024)] = -1
     """GPUs of each other node that are taken from Ray; -1 or "auto": all of them."""
+    cluster_address: str = ""
+    """``HOST:PORT`` of this machine where processes of this server on other machines reach the supervisor; the port after it is also used.
+
+    Empty: no process of another machine takes part.
+    """
     max_loaded_models: Count = 4
     """How many models of one type may be loaded at once."""
     load: list[str] = []

@@ -57,6 +57,10 @@ class Hello(msgspec.Struct, frozen=True):
     """The model of a worker that has an engine."""
     endpoint: str = ""
     """Where a worker publishes its events. The worker alone decides that; others use what they are told."""
+    node: str = ""
+    """The name of the node where the peer runs; empty: the head."""
+    remote_endpoint: str = ""
+    """Where a worker publishes the same events for gateways on other nodes; empty: nowhere, because there are none."""
 
 
 class LoadedCode(msgspec.Struct, frozen=True):

@@ -3,18 +3,23 @@
 A DEALER that reconnected by itself would reach whichever supervisor listens then, perhaps before its owner knows that
 the last one has ended. The new supervisor would have two connections of one peer, and might take the older for the
 newer. So the peer itself looks for the next supervisor, and opens a new DEALER then.
+
+On the head, the process that listens is the supervisor, and the end of that process is the end of its connections. From
+other nodes only the connection can be seen: it is made first, and then there is a supervisor until it ends.
 """
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import zmq
 
-from protocol.wire import endpoints
+from protocol.wire import curve, endpoints
+from protocol.wire.bus_address import BusAddress
 from protocol.wire.frames import Socket
 
 _SHORTEST_INTERVAL_S: Final = 0.01
@@ -24,6 +29,14 @@ HELLO_INTERVAL_S: Final = 1.0
 """How often a peer that waits for a welcome checks whether its connection is broken. It then opens another one."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """``struct ucred``: process, user, group."""
+
+ON_OTHER_NODE: Final = -1
+"""In place of a supervisor's pid, for a peer on another node."""
+_MONITORED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_HANDSHAKE_SUCCEEDED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_EVENT: Final = struct.Struct("=H")
+"""The kind of an event, with which a monitor's message begins."""
+_monitors: Final = itertools.count()
 
 S = TypeVar("S", bound=Socket)
 
@@ -48,7 +61,7 @@ def is_broken(dealer: Socket) -> bool:
     return not int(dealer.get(zmq.EVENTS)) & int(zmq.POLLOUT)
 
 
-def connect_once(dealer: S, runtime: Path, peer: bytes, limit: int = 0) -> S:
+def connect_once(dealer: S, address: BusAddress, peer: bytes, limit: int = 0) -> S:
     """Return a new DEALER, connected to the supervisor that listens now, or to none.
 
     When that connection has ended, the socket takes no more messages: ``frames.send`` returns False. ``limit``: how
@@ -59,5 +72,46 @@ def connect_once(dealer: S, runtime: Path, peer: bytes, limit: int = 0) -> S:
     dealer.setsockopt(zmq.LINGER, 0)
     dealer.setsockopt(zmq.RECONNECT_IVL, -1)
     dealer.setsockopt(zmq.ROUTING_ID, peer)
-    dealer.connect(endpoints.bus(runtime))
+    if address.remote and address.cluster is not None:
+        keys = address.cluster.keys
+        curve.use_curve(dealer, address.control, keys.supervisor, keys)
+    dealer.connect(address.control)
     return dealer
+
+
+class RemoteConnection:
+    """A DEALER that connects once to a supervisor on another node, and a monitor that says when it has, and when it ends."""
+
+    def __init__(self, context: zmq.Context[Any], address: BusAddress, peer: bytes, limit: int = 0) -> None:
+        """Begin to connect; arguments as for :func:`connect_once`."""
+        dealer: Socket = context.socket(zmq.DEALER)
+        self.dealer = dealer
+        self.monitor: Socket = context.socket(zmq.PAIR)
+        """The owner calls :meth:`look` when it has something to read."""
+        self.monitor.setsockopt(zmq.LINGER, 0)
+        name = f"inproc://connection-{next(_monitors)}"
+        dealer.monitor(name, _MONITORED)
+        self.monitor.connect(name)
+        self.connected = False
+        """Whether the supervisor has accepted the connection, which may have ended since."""
+        self.ended = False
+        """Whether the connection has ended, or could not be made."""
+        connect_once(dealer, address, peer, limit)
+
+    def look(self) -> None:
+        """Take note of what has happened to the connection."""
+        while not self.ended:
+            try:
+                event = self.monitor.recv_multipart(zmq.NOBLOCK)[0]
+            except zmq.Again:
+                return
+            if _EVENT.unpack_from(event)[0] == _HANDSHAKE_SUCCEEDED:
+                self.connected = True
+            else:
+                self.ended = True
+
+    def close(self, linger: int = 0) -> None:
+        """Close it. ``linger``: milliseconds for what was not sent."""
+        self.dealer.disable_monitor()
+        self.monitor.close(0)
+        self.dealer.close(linger)

@@ -1,6 +1,6 @@
 """A control message as one frame: version and type, a head, and sometimes a body that no process on the way decodes.
 
-The line ``LB11 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload. A
+The line ``LB12 Name``, the length of the head (four bytes, the greatest first), the head as msgpack, the payload. A
 second frame would cost every socket on the way more than the bytes of most bodies. A frame of any other form raises
 :class:`MalformedError`, which the owner of the socket counts before it goes on.
 """

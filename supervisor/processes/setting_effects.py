@@ -29,6 +29,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "placement": _NEXT_START,
     "ray_address": _NEXT_START,
     "ray_gpus": _NEXT_START,
+    "cluster_address": _NEXT_START,
     "max_loaded_models": _NOW,
     "load": _NEXT_START,
     "pin": _NOW,

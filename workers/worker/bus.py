@@ -47,7 +47,7 @@ class WorkerBus:
         self._loop = loop
         self._name = name.encode()
         self._context = zmq.Context()
-        self._runtime = context.runtime
+        self._address = context.bus
         self._ends: list[tuple[AttemptEnded, float]] = []
         """Ends that wait to be sent together, and when each came."""
         self._ends_timer: Timer | None = None
@@ -75,7 +75,7 @@ class WorkerBus:
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
-        self._logs.connect(endpoints.logs(context.runtime, context.boot))
+        self._logs.connect(self._address.logs(context.boot))
         self._events_number = loop.on_socket(self._events, self._read_subscriptions)
 
     def _open(self, kind: int) -> zmq.Socket[bytes]:
@@ -86,7 +86,7 @@ class WorkerBus:
     def connect(self) -> None:
         """Connect to the supervisor that listens now. `Hello` must be the first message to it."""
         self.disconnect()
-        self._control = connect_once(self._context.socket(zmq.DEALER), self._runtime, self._name)
+        self._control = connect_once(self._context.socket(zmq.DEALER), self._address, self._name)
         self._control_number = self._loop.on_socket(self._control, self._read_control)
 
     def disconnect(self) -> None:
@@ -106,7 +106,7 @@ class WorkerBus:
 
     def find_supervisor(self) -> int:
         """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
-        return find_supervisor(self._runtime)
+        return find_supervisor(self._address.runtime)
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send a control message to the supervisor, if there is one."""

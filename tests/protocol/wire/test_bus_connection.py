@@ -9,6 +9,7 @@ import pytest
 import zmq
 
 from protocol.wire import endpoints, frames
+from protocol.wire.bus_address import BusAddress
 from protocol.wire.bus_connection import connect_once, find_supervisor, probe_interval
 from tests.support.waiting import pause, wait_for
 
@@ -36,7 +37,7 @@ def test_the_supervisor_that_listens_is_found_by_its_pid(tmp_path: Path) -> None
 def test_a_dealer_connects_once(tmp_path: Path) -> None:
     with zmq.Context() as context:
         first = router(context, tmp_path)
-        dealer = connect_once(context.socket(zmq.DEALER), tmp_path, b"w1")
+        dealer = connect_once(context.socket(zmq.DEALER), BusAddress(tmp_path), b"w1")
         assert frames.send(dealer, b"hello")
         assert first.poll(5000)
         assert first.recv_multipart() == [b"w1", b"hello"]
@@ -45,7 +46,7 @@ def test_a_dealer_connects_once(tmp_path: Path) -> None:
         second = router(context, tmp_path)
         pause(0.2)
         assert not frames.send(dealer, b"late")
-        other = connect_once(context.socket(zmq.DEALER), tmp_path, b"w1")
+        other = connect_once(context.socket(zmq.DEALER), BusAddress(tmp_path), b"w1")
         assert frames.send(other, b"hello again")
         assert second.poll(5000)
         assert second.recv_multipart() == [b"w1", b"hello again"]

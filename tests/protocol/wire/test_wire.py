@@ -78,16 +78,16 @@ def test_a_frame_that_lost_or_changed_bytes_is_malformed_or_another_message(posi
 @pytest.mark.parametrize(
     ("frame", "expected"),
     [
-        (b"", "expected b'LB11' and a message"),
-        (b"LB5 Ping\n\x00\x00\x00\x01\x80", "expected version 11 of the protocol, not 5"),
-        (b"LB11 Pingpong\n\x00\x00\x00\x01\x80", "unknown message"),
-        (b"LB0 Ping", "expected b'LB11' and a message"),
+        (b"", "expected b'LB12' and a message"),
+        (b"LB5 Ping\n\x00\x00\x00\x01\x80", "expected version 12 of the protocol, not 5"),
+        (b"LB12 Pingpong\n\x00\x00\x00\x01\x80", "unknown message"),
+        (b"LB0 Ping", "expected b'LB12' and a message"),
         (b"LB0 Ping\n", "Ping: its head is not all here"),
         (b"LB0 Ping\n\x00\x00\x00\x00", "Ping: its head is not all here"),
         (b"LB0 Ping\n\xff\xff\xff\xff\x81", "Ping: its head is not all here"),
         (b"LB0 Ping\n\x00\x00\x00\x01\x81", "Ping: Input data was truncated"),
-        (b"LB11 Cancel\n\x00\x00\x00\x0c\x81\xa7gateway\xa2\xff\xff", "Cancel: "),
-        (b"LB11 Cancel\n" + struct.pack(">I", 40_000) + b"\x91" * 40_000, "Cancel: "),
+        (b"LB12 Cancel\n\x00\x00\x00\x0c\x81\xa7gateway\xa2\xff\xff", "Cancel: "),
+        (b"LB12 Cancel\n" + struct.pack(">I", 40_000) + b"\x91" * 40_000, "Cancel: "),
     ],
 )
 def test_an_error_names_what_is_wrong_with_a_frame(frame: bytes, expected: str) -> None:
@@ -98,7 +98,7 @@ def test_an_error_names_what_is_wrong_with_a_frame(frame: bytes, expected: str) 
 
 def test_an_error_does_not_repeat_the_content_of_a_frame() -> None:
     with pytest.raises(envelope.MalformedError) as caught:
-        envelope.decode(b"LB11 Nope\n\x00\x00\x00\x01\x80my secret prompt")
+        envelope.decode(b"LB12 Nope\n\x00\x00\x00\x01\x80my secret prompt")
     assert "Nope" in str(caught.value)
     assert "secret" not in str(caught.value)
 

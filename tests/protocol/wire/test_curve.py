@@ -1,0 +1,125 @@
+"""CURVE: a tcp listener admits only members, the ipc listener of the same socket has none, and a connection's end is seen."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from protocol.wire import curve, frames
+from protocol.wire.bus_address import BusAddress, ClusterMembership, MemberKeys, tcp_endpoint
+from protocol.wire.bus_connection import RemoteConnection, connect_once
+from tests.support.waiting import wait_for
+
+KEYS = curve.new_cluster_keys()
+OTHERS = curve.new_cluster_keys()
+
+
+class Head:
+    """A supervisor's ROUTER with both listeners."""
+
+    def __init__(self, runtime: Path) -> None:
+        self.runtime = runtime
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.check = curve.PeerCheck(self.context, KEYS.member)
+        self.router = self.context.socket(zmq.ROUTER)
+        self.router.bind(BusAddress(runtime).control)
+        curve.listen(self.router, "tcp://127.0.0.1:*", KEYS.supervisor)
+        self.port = int(self.router.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+    def address(self, keys: MemberKeys) -> BusAddress:
+        return BusAddress(self.runtime, ClusterMembership(f"127.0.0.1:{self.port}", keys), remote=True)
+
+    def received(self) -> list[bytes]:
+        while not self.router.poll(20):
+            self.check.answer()
+        return self.router.recv_multipart()
+
+    def settled(self, connection: RemoteConnection) -> bool:
+        self.check.answer()
+        connection.look()
+        return connection.connected or connection.ended
+
+    def close(self) -> None:
+        self.context.destroy(0)
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[Head]:
+    made = Head(tmp_path)
+    yield made
+    made.close()
+
+
+Connect = Callable[[BusAddress], RemoteConnection]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    made: list[RemoteConnection] = []
+    with zmq.Context() as context:
+
+        def begin(address: BusAddress) -> RemoteConnection:
+            made.append(RemoteConnection(context, address, b"w00000001"))
+            return made[-1]
+
+        yield begin
+        for each in made:
+            each.close()
+
+
+def test_a_member_is_connected_and_sees_the_end(head: Head, connect: Connect) -> None:
+    connection = connect(head.address(KEYS.of_member()))
+    wait_for(lambda: head.settled(connection), "the connection")
+    assert (connection.connected, connection.ended) == (True, False)
+    assert frames.send(connection.dealer, b"hello")
+    assert head.received() == [b"w00000001", b"hello"]
+    head.router.close(0)
+    head.check.close()
+    wait_for(lambda: connection.look() or connection.ended, "the end of the connection")
+    assert not frames.send(connection.dealer, b"late")
+
+
+@pytest.mark.parametrize(
+    ("keys", "refused"),
+    [
+        (MemberKeys(KEYS.supervisor.public, OTHERS.member), 1),
+        (MemberKeys(OTHERS.supervisor.public, KEYS.member), 0),
+    ],
+    ids=["another member's key", "another supervisor's key"],
+)
+def test_a_peer_with_a_wrong_key_is_refused(head: Head, connect: Connect, keys: MemberKeys, refused: int) -> None:
+    connection = connect(head.address(keys))
+    frames.send(connection.dealer, b"hello")
+    wait_for(lambda: head.settled(connection), "the refusal")
+    assert (connection.connected, connection.ended, head.check.refused) == (False, True, refused)
+    assert not head.router.poll(0)
+
+
+def test_a_peer_without_curve_is_refused_by_tcp_and_admitted_by_ipc(head: Head) -> None:
+    with zmq.Context() as context:
+        plain = context.socket(zmq.DEALER)
+        plain.setsockopt(zmq.ROUTING_ID, b"w00000002")
+        plain.setsockopt(zmq.LINGER, 0)
+        plain.setsockopt(zmq.RECONNECT_IVL, -1)
+        plain.connect(tcp_endpoint("127.0.0.1", head.port))
+        frames.send(plain, b"hello")
+        wait_for(lambda: not frames.send(plain, b"again"), "the refusal")
+        local = connect_once(context.socket(zmq.DEALER), BusAddress(head.runtime), b"w00000003")
+        frames.send(local, b"hello")
+        assert head.received() == [b"w00000003", b"hello"]
+        assert head.check.refused == 0
+        plain.close(0)
+        local.close(0)
+
+
+def test_a_supervisor_that_does_not_listen_is_not_connected_to(tmp_path: Path, connect: Connect) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    membership = ClusterMembership(f"127.0.0.1:{port}", KEYS.of_member())
+    connection = connect(BusAddress(tmp_path, membership, remote=True))
+    wait_for(lambda: connection.look() or connection.ended, "the refused connection")
+    assert not connection.connected
