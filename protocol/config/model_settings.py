@@ -21,6 +21,7 @@ Word = Annotated[str, Meta(min_length=1, max_length=4096)]
 Label = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}\Z")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]{1,255}(/[!-\"$->A-~]{0,1000})?\Z")]
 """An address without a user, a query and a fragment. Its host and port are checked by ``server_address.parse_address``."""
+ReplicaCount = Annotated[int, Meta(ge=1, le=64)]
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
 
 
@@ -115,6 +116,18 @@ class ModelSettings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """Further names of the model."""
     preload: bool = False
     """Whether the model is loaded at the start."""
+    replicas: ReplicaCount | None = None
+    """How many engines of the model run while it is loaded: the same as equal ``min_replicas`` and ``max_replicas``."""
+    min_replicas: ReplicaCount | None = None
+    """The least number of engines while it is loaded; 1 without the key."""
+    max_replicas: ReplicaCount | None = None
+    """The greatest number, which is reached while requests wait for long; ``min_replicas`` without the key."""
+
+    @property
+    def replica_range(self) -> tuple[int, int]:
+        """The least and the greatest number of engines of the model."""
+        least = self.replicas or self.min_replicas or 1
+        return least, self.replicas or self.max_replicas or least
 
 
 class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -159,8 +159,11 @@ def contradictions(path: KeyPath, section: Any, given: Collection[str], remotes:
         yield from _contradictions_of_models(path, section)
     if isinstance(section, EngineSettings):
         remote, _, of_remote = path[-1].partition("/")
-        yield from _engine_contradictions(path, section, given, remote if of_remote and remote in remotes else "")
+        remote = remote if of_remote and remote in remotes else ""
+        yield from _engine_contradictions(path, section, given, remote)
         yield from _value_problems(path, section)
+        if isinstance(section, ModelSettings):
+            yield from _replica_problems(path, section, elsewhere=bool(section.addresses or remote))
     if isinstance(section, RemoteSettings):
         yield from _address_problems((*path, "url"), [section.url])
 
@@ -177,6 +180,17 @@ def _contradictions_of_models(path: KeyPath, section: RecipeDefaults) -> Iterato
     for name in VISIBLE_DEVICES if section.devices else ():
         if name in section.env:
             yield (*path, "env", name), "expected no such variable, because devices sets it"
+
+
+def _replica_problems(path: KeyPath, section: ModelSettings, *, elsewhere: bool) -> Iterator[Problem]:
+    """Return keys about replicas that contradict each other. ``elsewhere``: other servers run the model."""
+    given = [key for key in ("replicas", "min_replicas", "max_replicas") if getattr(section, key) is not None]
+    if given and elsewhere:
+        yield (*path, given[0]), "expected no such key: other servers run the model; name several of them with urls"
+    elif given[0:1] == ["replicas"] and len(given) > 1:
+        yield (*path, given[1]), "expected either this or replicas, not both"
+    elif section.max_replicas is not None and section.max_replicas < section.replica_range[0]:
+        yield (*path, "max_replicas"), f"expected at least min_replicas, {section.replica_range[0]}"
 
 
 def _engine_contradictions(

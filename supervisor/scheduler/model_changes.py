@@ -16,6 +16,7 @@ from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
+from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, RefusedReload, ScheduledModel, needs_new_engine
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -29,14 +30,14 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
     Its spec is only replaced while it has no worker, and by a request only while nothing else waits: a request does not
     undo the options of a load.
     """
-    model = state.models.get(target.name)
-    if model is None:
-        policy = state.policies.of(target.name)
-        model = ScheduledModel(target.name, target.type, state.limits.restarts, policy, provisional=target.provisional)
-        model.last_use = state.past_use.pop(target.name, NEVER)
-        state.models[target.name] = model
+    known = state.replica_sets.get(target.name)
+    if known is None:
+        known = ReplicaSet(target.name, target.type, state.policies.of(target.name), provisional=target.provisional)
+        state.replica_sets[target.name] = known
+        add_replica(state, known, 1).last_use = state.past_use.pop(target.name, NEVER)
+    model = known.lead
     if model.worker is None and not model.demanded:
-        model.overrides = PolicyOverrides()
+        known.overrides = PolicyOverrides()
     if model.worker is None and target.spec is not None and (load or model.spec is None or not model.demanded):
         if not model.demanded or target.fallback is not None:
             model.rollback_spec = target.fallback
@@ -44,10 +45,19 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
     return model
 
 
+def add_replica(state: SchedulerState, of: ReplicaSet, number: int) -> ScheduledModel:
+    """Add an engine to a model. Nothing is loaded yet."""
+    replica = ScheduledModel(of, number, state.limits.restarts)
+    of.replicas.append(replica)
+    of.replicas.sort(key=lambda each: each.number)
+    state.models[replica.key] = replica
+    return replica
+
+
 def request_options(model: ScheduledModel, target: ModelTarget) -> None:
     """Take note of everything a load asks for. A model that has a worker is loaded again with other options."""
     if model.pending_spec is None and model.rollback_spec is None:
-        model.rollback_overrides = model.overrides
+        model.replica_set.rollback_overrides = model.overrides
     override_policy(model, target.asked)
     if target.spec is None or model.spec is None or model.worker is None:
         return
@@ -58,7 +68,7 @@ def request_options(model: ScheduledModel, target: ModelTarget) -> None:
 def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
     """Let a call's wishes override the model's policy, until it is unloaded."""
     before = model.overrides
-    model.overrides = PolicyOverrides(
+    model.replica_set.overrides = PolicyOverrides(
         pinned=before.pinned if asked.pinned is None else asked.pinned,
         ttl=before.ttl if asked.ttl is None else asked.ttl,
     )
@@ -66,7 +76,7 @@ def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
 
 def drop_overrides(model: ScheduledModel) -> None:
     """Let only the model's policy count: an unload was requested."""
-    model.overrides = model.rollback_overrides = PolicyOverrides()
+    model.replica_set.overrides = model.replica_set.rollback_overrides = PolicyOverrides()
 
 
 def drop_requested_options(model: ScheduledModel) -> None:
@@ -113,13 +123,17 @@ def end_download(model: ScheduledModel, spec: ModelSpec | None) -> bool:
     if spec is not None and model.worker is None:
         model.spec = spec
         # Its files are here: a load that was given up meanwhile has not failed.
-        model.provisional = model.provisional and model.demanded
+        model.replica_set.provisional = model.provisional and model.demanded
     return waited
 
 
 def forget(state: SchedulerState, model: ScheduledModel) -> None:
     """Forget an unused model, with its failures."""
-    del state.models[model.name]
+    del state.models[model.key]
+    if len(model.replica_set.replicas) > 1:
+        model.replica_set.replicas.remove(model)
+        return
+    del state.replica_sets[model.name]
     state.remember_use(model)
     if model.provisional:
         state.emit(ForgetModel(model.name))
@@ -177,7 +191,7 @@ def become_ready(state: SchedulerState, model: ScheduledModel, worker: Scheduled
     model.memory = max(facts.rss, 0) or sum(worker.need.values())
     model.backoff.ready()
     model.keep_loaded = True
-    model.provisional = False
+    model.replica_set.provisional = False
     model.rollback_spec = None
     model.cutoff = next(state.order)
 
@@ -218,7 +232,8 @@ def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float)
     if model.pending_spec is not None:
         model.spec, model.pending_spec = model.pending_spec, None
     else:
-        model.spec, model.rollback_spec, model.overrides = model.rollback_spec, None, model.rollback_overrides
+        model.spec, model.rollback_spec = model.rollback_spec, None
+        model.replica_set.overrides = model.replica_set.rollback_overrides
     model.keep_loaded = True
     if failed is not None:
         # Otherwise, a client that repeats its request automatically would end a working engine each time.

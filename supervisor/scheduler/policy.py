@@ -25,6 +25,10 @@ class ModelPolicy(NamedTuple):
     """Requests of each API key that may wait for it; 0: as many as for any model."""
     groups: frozenset[str] = frozenset()
     """The names of its groups."""
+    min_replicas: int = 1
+    """How many engines of it run at least while it is loaded."""
+    max_replicas: int = 1
+    """How many of them run at most."""
 
 
 class GroupPolicy(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the scheduler knows about one model."""
+"""What the scheduler knows about one engine of a model; :mod:`supervisor.scheduler.replica_set` has what several share."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, SlotGrant
+from supervisor.scheduler.replica_set import ReplicaSet, replica_key
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 
-_SMOOTHING: Final = 0.2
-_INITIAL_SERVICE_S: Final = 1.0
 NEVER: Final = -math.inf
 """The time of last use of a model that was never used."""
 _MAX_RETURNING: Final = 1024
@@ -40,44 +39,33 @@ class RefusedReload(NamedTuple):
 
 
 class ScheduledModel:
-    """A model that is used or requested: its state, its worker, its grants, its queue."""
+    """An engine of a model that is used or requested: its state, its worker, its grants, its specs.
 
-    def __init__(
-        self,
-        name: str,
-        model_type: str,
-        restarts: BackoffPolicy,
-        policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - a frozen value
-        *,
-        provisional: bool = False,
-    ) -> None:
-        """Nothing is loaded, nothing waits."""
-        self.name = name
-        self.type = model_type
-        self.policy = policy
+    Most models have one engine. Of several, each has its own state, and :class:`ReplicaSet` has what they share, which
+    the properties of the first paragraph show.
+    """
+
+    def __init__(self, replica_set: ReplicaSet, number: int, restarts: BackoffPolicy) -> None:
+        """Nothing is loaded. ``number``: that of the replica, from 1."""
+        self.replica_set = replica_set
+        """What it shares with the other engines of its model."""
+        self.number = number
+        self.key = replica_key(replica_set.name, number)
+        """What identifies it in the scheduler; nobody else is told this."""
         self.state = ModelState.ABSENT
         self.worker: ScheduledWorker | None = None
         self.keep_loaded = False
         """Whether it was loaded and is to stay so: after a death it is loaded again without a request."""
-        self.provisional = provisional
-        """Whether it is only known because of a load that has not succeeded yet: if that fails, the model is forgotten."""
         self.spec: ModelSpec | None = None
         """What it is or will be loaded with; None while its files are not on this machine."""
         self.pending_spec: ModelSpec | None = None
         """Options to load it again with, as soon as the running requests are done."""
         self.rollback_spec: ModelSpec | None = None
         """What it was loaded with before the present options; used again if these fail."""
-        self.overrides = PolicyOverrides()
-        """What calls have asked for, until it is unloaded."""
-        self.rollback_overrides = PolicyOverrides()
         self.refused_reload: RefusedReload | None = None
         self.grants: dict[RequestKey, SlotGrant] = {}
         self.abandoned: set[RequestKey] = set()
         """The granted attempts that its engine still works on, a while after their clients have left."""
-        self.queue = RequestQueue()
-        self.next_announcement = NEVER
-        """Until when no gateway is told the positions of its requests in the queue."""
-        self.loaders: list[PendingCall] = []
         self.unloaders: list[PendingCall] = []
         self.last_use = NEVER
         self.cutoff = 0
@@ -87,8 +75,6 @@ class ScheduledModel:
         self.unfinished: dict[tuple[str, int], Caller | None] = {}
         """(gateway, number) of ended pieces of long lists whose next pieces are still to come → the request's API key."""
         self.backoff = Backoff(restarts)
-        self.fair_share = FairShare()
-        self.service_s = 0.0
         self.memory = 0
         """Measured resident bytes of its last load; 0 if unknown."""
         self.estimate = MemoryEstimate()
@@ -97,6 +83,63 @@ class ScheduledModel:
         """Since when it is being loaded; None if it is not."""
         self.lacks_memory = False
         """Whether its load waits for memory."""
+
+    # What the engines of a model share
+
+    @property
+    def name(self) -> str:
+        """The registered name of the model."""
+        return self.replica_set.name
+
+    @property
+    def type(self) -> str:
+        """What the model does: a value of :class:`~protocol.models.recipes.ModelType`."""
+        return self.replica_set.type
+
+    @property
+    def policy(self) -> ModelPolicy:
+        """What the configuration wants for the model."""
+        return self.replica_set.policy
+
+    @property
+    def overrides(self) -> PolicyOverrides:
+        """What calls have asked for, until the model is unloaded."""
+        return self.replica_set.overrides
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the model is only known because of a load that has not succeeded yet."""
+        return self.replica_set.provisional
+
+    @property
+    def queue(self) -> RequestQueue:
+        """The requests that wait for the model, whichever engine will serve them."""
+        return self.replica_set.queue
+
+    @property
+    def fair_share(self) -> FairShare:
+        """Which of them comes next."""
+        return self.replica_set.fair_share
+
+    @property
+    def loaders(self) -> list[PendingCall]:
+        """The loads that wait for the model."""
+        return self.replica_set.loaders
+
+    @loaders.setter
+    def loaders(self, calls: list[PendingCall]) -> None:
+        self.replica_set.loaders = calls
+
+    def wait_s(self, ahead: int | None = None) -> float:
+        """Estimate how long a request waits: see :meth:`ReplicaSet.wait_s`."""
+        return self.replica_set.wait_s(ahead)
+
+    @property
+    def is_lead(self) -> bool:
+        """Whether it is the engine that requests and loads of its model wait for."""
+        return self.replica_set.lead is self
+
+    # What is its own
 
     def transition(self, event: ModelEvent) -> None:
         """Move on in the lifecycle; an illegal step raises.
@@ -163,7 +206,9 @@ class ScheduledModel:
 
     @property
     def order(self) -> int | None:
-        """The earliest arrival that waits for this model to be loaded; None if nothing waits."""
+        """The earliest arrival that waits for this engine to be loaded; None if nothing waits."""
+        if not self.is_lead:
+            return None
         orders = [caller.order for caller in self.loaders]
         if self.queue:
             orders.append(self.queue.first_order)
@@ -172,7 +217,7 @@ class ScheduledModel:
     @property
     def demanded(self) -> bool:
         """Whether it is to be loaded: something waits for it, or it is kept loaded."""
-        return self.keep_loaded or bool(self.queue) or bool(self.loaders)
+        return self.keep_loaded or (bool(self.queue or self.loaders) and self.is_lead)
 
     def expect_return(self, key: RequestKey, order: int) -> None:
         """Keep the position of a request that will be retried."""
@@ -189,19 +234,6 @@ class ScheduledModel:
     def used_until(self, end: float) -> None:
         """Take note of when a request ended; another model may have been used since."""
         self.last_use = max(self.last_use, end)
-
-    def measure_service(self, seconds: float) -> None:
-        """Learn how long a request holds its slots."""
-        self.service_s += (_SMOOTHING if self.service_s else 1.0) * (seconds - self.service_s)
-
-    def wait_s(self, ahead: int | None = None) -> float:
-        """Estimate how long a request waits, from measured service times.
-
-        ``ahead``: requests before it, or the whole queue.
-        """
-        slots = max(1, self.slots)
-        before = (len(self.queue) if ahead is None else ahead) + self.busy
-        return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * before / slots)
 
     def unused(self) -> bool:
         """Return whether nothing of it is left except the memory of its failures."""

@@ -18,6 +18,7 @@ from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import FileLocations, SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
+from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
 from supervisor.scheduler.scheduler_node import SchedulerNode
@@ -54,7 +55,10 @@ class SchedulerState:
         self.files = files
         self.new_worker = new_worker
         self.metrics = metrics or ServerMetrics()
+        self.replica_sets: dict[str, ReplicaSet] = {}
+        """All models that are used or requested, by their registered names."""
         self.models: dict[str, ScheduledModel] = {}
+        """Their engines, present and future, by their keys: one for most models."""
         self.workers: dict[str, ScheduledWorker] = {}
         self.closing = False
         self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts)}
@@ -95,8 +99,8 @@ class SchedulerState:
     def forget_use(self, name: str) -> None:
         """Forget that a model was used: another one may get its name."""
         self.past_use.pop(name, None)
-        if name in self.models:
-            self.models[name].last_use = NEVER
+        for replica in self.replica_sets[name].replicas if name in self.replica_sets else ():
+            replica.last_use = NEVER
 
     def remember_use(self, model: ScheduledModel) -> None:
         """Remember when a model that is about to be forgotten was last used."""

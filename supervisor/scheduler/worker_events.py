@@ -179,7 +179,7 @@ def attempt_ended(
             model.used_until(now if ended_at is None else min(now, ended_at))
         state.settled = state.settled and not model.stuck and not idle_ttl.expired(model, now)
         if not code and grant.weight:
-            model.measure_service(now - grant.began)
+            model.replica_set.measure_service(now - grant.began)
         elif code == Code.RETURNED:
             model.expect_return(key, grant.order)
             _refuse_returned(state, key, model.name)

@@ -230,12 +230,15 @@ class ConfiguredPolicies:
         configuration = self._configuration
         key = self._known(model) or ModelKey(model, "")
         settings = configuration.of(key)
+        least, most = settings.replica_range
         return ModelPolicy(
             ttl=configured_idle_time(configuration.settings.idle_ttl if settings.ttl is None else settings.ttl),
             pin=configuration.pinned(key),
             concurrency=settings.concurrency or 0,
             queue=settings.queue or 0,
             groups=configuration.groups_of(key.name),
+            min_replicas=least,
+            max_replicas=most,
         )
 
 

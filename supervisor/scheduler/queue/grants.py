@@ -154,12 +154,12 @@ def announce_queued(state: SchedulerState, model: ScheduledModel, now: float) ->
 
     Not at each step of the scheduler: finding the positions of thousands of requests takes milliseconds.
     """
-    if now < model.next_announcement:
+    if now < model.replica_set.next_announcement:
         return
     due = model.queue.take_unannounced(now - ANNOUNCED_AFTER_S)
     if not due:
         return
-    model.next_announcement = now + ANNOUNCED_AFTER_S
+    model.replica_set.next_announcement = now + ANNOUNCED_AFTER_S
     for position, waiting in enumerate(model.fair_share.order(model.queue.by_key), 1):
         if waiting.key in due:
             gateway, number, attempt = waiting.key

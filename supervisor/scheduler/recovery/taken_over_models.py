@@ -54,4 +54,4 @@ def take_over(
 
 def restore_remembered(model: ScheduledModel, worker: ScheduledWorker, remembered: PolicyOverrides) -> None:
     """Apply again what calls had asked for a loaded model."""
-    model.overrides = worker.remembered = remembered
+    model.replica_set.overrides = worker.remembered = remembered

@@ -34,6 +34,7 @@ pin = false
 preload = true
 concurrency = 2
 queue = 8
+replicas = 2
 drop = ["top_k"]
 system_prompt = '''
 Be brief.
@@ -67,6 +68,7 @@ def test_each_setting_is_read_with_its_line() -> None:
             preload=True,
             concurrency=2,
             queue=8,
+            replicas=2,
             drop=["top_k"],
             system_prompt="Be brief.\n",
             set={"temperature": 0.2, "chat_template_kwargs": {"enable_thinking": False}},
@@ -78,10 +80,10 @@ def test_each_setting_is_read_with_its_line() -> None:
     assert lines[f"{QWEN}.aliases"] == f"{PATH}:4"
     assert lines[f"{QWEN}.options.ctx_size"] == f"{PATH}:5"
     assert lines[f"{QWEN}.env.CUDA_LAUNCH_BLOCKING"] == f"{PATH}:7"
-    assert lines[f"{QWEN}.system_prompt"] == f"{PATH}:15"
-    assert lines[f"{QWEN}.set.chat_template_kwargs"] == f"{PATH}:20"
-    assert lines["defaults.llamacpp.ttl"] == f"{PATH}:23"
-    assert lines["groups.large.max_loaded"] == f"{PATH}:28"
+    assert lines[f"{QWEN}.system_prompt"] == f"{PATH}:16"
+    assert lines[f"{QWEN}.set.chat_template_kwargs"] == f"{PATH}:21"
+    assert lines["defaults.llamacpp.ttl"] == f"{PATH}:24"
+    assert lines["groups.large.max_loaded"] == f"{PATH}:29"
 
 
 def test_what_is_read_reaches_child_processes_and_can_be_compared() -> None:
@@ -226,6 +228,14 @@ TEXTS = "expected a text without control characters"
             f"{M}args = ''\noptions.llamacpp_args = ''",
             "3: models.x.options.llamacpp_args: expected either this option or args, which is the same",
         ),
+        (f"{M}replicas = 0", "2: models.x.replicas: expected a whole number from 1 up to 64, got 0"),
+        (f"{M}min_replicas = 65", "2: models.x.min_replicas: expected a whole number from 1 up to 64, got 65"),
+        (f"{M}replicas = 2\nmin_replicas = 2", "3: models.x.min_replicas: expected either this or replicas, not both"),
+        (f"{M}replicas = 2\nmax_replicas = 2", "3: models.x.max_replicas: expected either this or replicas, not both"),
+        (f"{M}min_replicas = 3\nmax_replicas = 2", "3: models.x.max_replicas: expected at least min_replicas, 3"),
+        (f"{U}replicas = 2", "3: models.x.replicas: expected no such key: other servers run the model"),
+        (f"{R}max_replicas = 2", '4: models."gpu/x".max_replicas: expected no such key: other servers run'),
+        ("[defaults.llamacpp]\nreplicas = 2", "2: defaults.llamacpp.replicas: unknown setting"),
         (f"{M}aliases = ['a']\n[models.y]\naliases = ['a']", "4: models.y.aliases: 'a' already means the model 'x'"),
         (f"{M}aliases = ['y']\n[models.y]", "2: models.x.aliases: 'y' already means the model 'y'"),
         ("[groups.g]\nswap = true", "1: groups.g: expected models, a non-empty list of names of models"),

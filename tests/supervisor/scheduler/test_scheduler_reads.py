@@ -102,7 +102,7 @@ def test_a_read_says_nothing_about_how_long_a_slot_is_held() -> None:
     key = read(sim)
     sim.pass_time(100.0)
     sim.finish(key)
-    assert sim.state.models["a"].service_s == 0.0
+    assert sim.state.replica_sets["a"].service_s == 0.0
 
 
 def test_a_read_that_was_in_a_dying_engine_runs_alone() -> None:

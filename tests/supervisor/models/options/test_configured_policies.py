@@ -44,6 +44,14 @@ def policies(**settings: Any) -> ConfiguredPolicies:
             "Chat",
             ModelPolicy(NEVER_UNLOADED, True, 2, 7),
         ),
+        ({"models": {"chat:1b": {"replicas": 2}}}, "Chat", ModelPolicy(min_replicas=2, max_replicas=2)),
+        ({"models": {"Chat": {"max_replicas": 3}}}, "Chat", ModelPolicy(max_replicas=3)),
+        ({"models": {"Chat": {"min_replicas": 2}}}, "Chat", ModelPolicy(min_replicas=2, max_replicas=2)),
+        (
+            {"models": {"Chat": {"min_replicas": 2, "max_replicas": 4}}},
+            "Chat",
+            ModelPolicy(min_replicas=2, max_replicas=4),
+        ),
         ({"models": {"user.Later": {"pin": True}}}, "user.Later", ModelPolicy(pin=True)),
         (
             {"groups": {"g": {"models": ["chat:1b", "Ears"]}, "h": {"models": ["Ears"]}}},

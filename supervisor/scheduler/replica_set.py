@@ -1,0 +1,110 @@
+"""What all engines of one model share. A model has one engine, or several: its *replicas*. Pure.
+
+Each replica is an engine with a state machine, worker, grants, backoff and memory of its own: a
+:class:`~supervisor.scheduler.scheduled_model.ScheduledModel`. The first one has the key NAME in the scheduler's state, the
+others NAME#2, NAME#3 … (:func:`replica_key`). What clients and operators see as the model is a :class:`ReplicaSet`: one name,
+one policy, one queue, one fair share between API keys, one list of loads that wait. A model that is configured with one engine
+has a set of one, in which each rule below has no effect.
+
+* **The lead.** What waits for the model waits for one replica only, the lead: one that serves, or else the one that is nearest
+  to that. Only the lead has an order of arrival, so only it evicts other models. A replica that fails or dies refuses nothing
+  that another one can still serve.
+* **Others follow.** While the lead is ready, `supervisor.scheduler.replication` adds replicas, one at a time, where there is
+  room without an eviction, and lets those go that are too many. How many are wanted is measured in
+  `supervisor.scheduler.queue.scaling`.
+* **Grants** (`supervisor.scheduler.queue.replica_choice`). The order of the queue stays as it is. The request whose turn it is
+  goes to the replica that knows the longest prefix of its prompt and has free slots, or else to the one with most free slots.
+* **Calls.** A load is answered by the first replica that is ready with its options, an unload when the last one is gone. Other
+  options are loaded into one replica after the other, so that the model keeps serving; if the first one does not start with
+  them, the others keep theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocol.messages.models import PolicyOverrides
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.policy import ModelPolicy
+from supervisor.scheduler.queue.fair_share import FairShare
+from supervisor.scheduler.queue.request_queue import RequestQueue
+from supervisor.scheduler.queue.work_items import PendingCall
+
+if TYPE_CHECKING:  # a replica knows its set, and a set its replicas
+    from supervisor.scheduler.scheduled_model import ScheduledModel
+
+_SMOOTHING: Final = 0.2
+_INITIAL_SERVICE_S: Final = 1.0
+_SEPARATOR: Final = "#"
+_STATE = ModelState
+_NEAREST: Final = {
+    state: distance
+    for distance, state in enumerate(
+        (
+            *(_STATE.READY, _STATE.DRAINING, _STATE.LOADING, _STATE.RESTARTING, _STATE.CHECKED, _STATE.CHECKING),
+            *(_STATE.QUEUED, _STATE.RELOADING, _STATE.DOWNLOADING, _STATE.UNLOADING, _STATE.BACKING_OFF, _STATE.ABSENT),
+        )
+    )
+}
+"""How far each state is from an engine that serves."""
+
+
+def replica_key(name: str, number: int) -> str:
+    """Return the key of a replica in the scheduler's state: the name of its model for the first one."""
+    return name if number == 1 else f"{name}{_SEPARATOR}{number}"
+
+
+class ReplicaSet:
+    """One model, whatever its number of engines."""
+
+    def __init__(self, name: str, model_type: str, policy: ModelPolicy, *, provisional: bool = False) -> None:
+        """Nothing waits, and there is no replica yet."""
+        self.name = name
+        self.type = model_type
+        self.policy = policy
+        self.replicas: list[ScheduledModel] = []
+        """In the order of their numbers; the first one is there as long as any other one."""
+        self.provisional = provisional
+        """Whether it is only known because of a load that has not succeeded yet: if that fails, the model is forgotten."""
+        self.overrides = PolicyOverrides()
+        """What calls have asked for, until it is unloaded."""
+        self.rollback_overrides = PolicyOverrides()
+        self.queue = RequestQueue()
+        self.fair_share = FairShare()
+        self.next_announcement = 0.0
+        """Until when no gateway is told the positions of its requests in the queue."""
+        self.loaders: list[PendingCall] = []
+        self.service_s = 0.0
+
+    @property
+    def lead(self) -> ScheduledModel:
+        """The replica that requests and loads wait for: one that serves, or else the one that is nearest to that."""
+        replicas = self.replicas
+        return replicas[0] if len(replicas) == 1 else min(replicas, key=_distance)
+
+    @property
+    def serving(self) -> list[ScheduledModel]:
+        """The replicas whose engines answer."""
+        return [each for each in self.replicas if each.worker is not None and each.worker.serves]
+
+    @property
+    def last_use(self) -> float:
+        """When the model was used last, by whichever replica."""
+        return max(each.last_use for each in self.replicas)
+
+    def measure_service(self, seconds: float) -> None:
+        """Learn how long a request holds its slots."""
+        self.service_s += (_SMOOTHING if self.service_s else 1.0) * (seconds - self.service_s)
+
+    def wait_s(self, ahead: int | None = None) -> float:
+        """Estimate how long a request waits, from measured service times.
+
+        ``ahead``: requests before it, or the whole queue.
+        """
+        slots = max(1, sum(each.slots for each in self.replicas))
+        before = (len(self.queue) if ahead is None else ahead) + sum(each.busy for each in self.replicas)
+        return max(1.0, (self.service_s or _INITIAL_SERVICE_S) * before / slots)
+
+
+def _distance(replica: ScheduledModel) -> tuple[int, int]:
+    return _NEAREST[replica.state], replica.number
