@@ -9,8 +9,8 @@ has a set of one, in which each rule below has no effect.
 * **The lead.** What waits for the model waits for one replica only, the lead: one that serves, or else the one that is nearest
   to that. Only the lead has an order of arrival, so only it evicts other models. A replica that fails or dies refuses nothing
   that another one can still serve.
-* **Others follow.** While the lead is ready, `supervisor.scheduler.replication` adds replicas, one at a time, where there is
-  room without an eviction, and lets those go that are too many. How many are wanted is measured in
+* **Others follow.** While the lead is ready, `supervisor.scheduler.replication` adds replicas, one at a time, if
+  they fit without an eviction, and lets those go that are too many. How many are wanted is measured in
   `supervisor.scheduler.queue.scaling`.
 * **Grants** (`supervisor.scheduler.queue.replica_choice`). The order of the queue stays as it is. The request whose turn it is
   goes to the replica that knows the longest prefix of its prompt and has free slots, or else to the one with most free slots.

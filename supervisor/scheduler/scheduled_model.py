@@ -51,7 +51,7 @@ class ScheduledModel:
         """What it shares with the other engines of its model."""
         self.number = number
         self.key = replica_key(replica_set.name, number)
-        """What identifies it in the scheduler; nobody else is told this."""
+        """What identifies it in the scheduler, and nowhere else."""
         self.state = ModelState.ABSENT
         self.worker: ScheduledWorker | None = None
         self.keep_loaded = False
