@@ -25,7 +25,7 @@ LOWEST := build/lowest
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak fuzz check format bench bare container lowest newest proxies prometheus browser clean tools
+.PHONY: help serve test shuffle properties soak fuzz simulation check format bench bare container lowest newest proxies prometheus browser clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo 'make properties  ten times as many inputs for each property, new ones each time'
 	@echo 'make soak    random requests and faults for MINUTES (2), judged by an oracle'
 	@echo 'make fuzz    CASES (20000) random requests made from /openapi.json, and judged by it'
+	@echo 'make simulation  a day on a cluster on paper, with the real scheduler: waits, and what an event costs'
 	@echo 'make check   ruff, ruff format, mypy --strict'
 	@echo 'make format  ruff format, and the fixes that ruff can make'
 	@echo 'make bench   measure against the engine alone'
@@ -73,6 +74,9 @@ soak: $(VENV)/.test
 fuzz: export PYTHONDONTWRITEBYTECODE :=
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --cases $(CASES) $(ARGS)
+
+simulation: $(VENV)/.test
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 check: $(VENV)/.check
 	$(BIN)/ruff check .

@@ -1,0 +1,56 @@
+"""What one event costs the scheduler: each worker always has the same load, and there are more and more of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from tests.simulation.engines import GB, SLOTS, virtual_models
+from tests.simulation.measures import SchedulerCost
+from tests.simulation.scheduled_cluster import ClusterSize, Faults, ScheduledCluster
+from tests.simulation.traffic import Traffic
+
+WORKERS_OF_NODE: Final = 10
+NODE_MEMORY: Final = 160 * GB
+EXPONENT: Final = 0.8
+USUAL_SLOTS: Final = 0.8 * SLOTS
+"""Streams that a model has on average at the peak, at most: one engine must be able to serve it."""
+MODELS_OF_WORKER: Final = 1.1
+"""Some more models than may be loaded, so that some are evicted for others."""
+
+
+STREAMS_OF_WORKER: Final = 20
+"""At the peak."""
+ENGINE_LIFE_S: Final = 20_000.0
+NODE_LIFE_S: Final = 12_000.0
+
+
+class Growth(msgspec.Struct):
+    """The cost with ``workers`` workers."""
+
+    workers: int
+    models: int
+    requests: int
+    cost: SchedulerCost
+
+
+def cluster(workers: int, streams: int, day: float, seed: int) -> tuple[Traffic, ClusterSize, Faults]:
+    """Return a cluster of so many workers, its day, and what fails in it."""
+    models = virtual_models(math.ceil(workers * MODELS_OF_WORKER), EXPONENT, USUAL_SLOTS / streams, seed)
+    size = ClusterSize(math.ceil(workers / WORKERS_OF_NODE), workers, NODE_MEMORY)
+    faults = Faults(engine_death=ENGINE_LIFE_S / workers, node_loss=NODE_LIFE_S / size.nodes)
+    return Traffic(models, streams, day, seed), size, faults
+
+
+def measure(numbers: Sequence[int], day: float, seed: int, note: Callable[[str], object]) -> list[Growth]:
+    """Let a day pass with each number of workers."""
+    found = []
+    for workers in numbers:
+        note(f"{workers} workers")
+        traffic, size, faults = cluster(workers, workers * STREAMS_OF_WORKER, day, seed)
+        result, cost = ScheduledCluster(traffic, size, faults).run()
+        found.append(Growth(workers, len(traffic.models), result.requests, cost))
+    return found

@@ -1,0 +1,300 @@
+"""The real scheduler with virtual nodes, workers and gateways. It is called as the supervisor calls it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
+from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
+from protocol.messages.work import Cancel, Refused, Run, SubmitRequest
+from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
+from supervisor.runtime.decisions import RECONCILE_INTERVAL_S
+from supervisor.scheduler.effects import Effect, KillWorker, SendMessage, SpawnWorker
+from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
+from supervisor.scheduler.scheduler import Scheduler
+from tests.simulation.engines import CANCEL_S, CHECK_S, LEAVE_S, SLOTS, SPAWN_S, stream_times
+from tests.simulation.measures import DayResult, SchedulerCost, Stopwatch, Tally, size_of
+from tests.simulation.paper_clock import PaperClock
+from tests.simulation.traffic import STEADY_KEYS, Arrival, Traffic
+
+GATEWAYS: Final = 8
+LIMITED_KEYS: Final = STEADY_KEYS[:3]
+"""Keys with a limit of concurrent requests: for each of their requests, the supervisor asks how many are open."""
+
+
+class ClusterSize(NamedTuple):
+    """How many nodes, how many workers with models altogether, and the memory of a node in bytes."""
+
+    nodes: int
+    workers: int
+    memory: int
+
+
+class Faults(NamedTuple):
+    """How often something fails, in mean seconds between two."""
+
+    engine_death: float = math.inf
+    node_loss: float = math.inf
+
+
+NO_FAULTS: Final = Faults()
+
+
+class VirtualWorker:
+    """A worker process: its node, what its engine holds, and the attempts that it works on."""
+
+    def __init__(self, name: str, node: int) -> None:
+        self.name, self.node = name, node
+        self.held: dict[str, int] = {}
+        self.ready = False
+        self.running: dict[RequestKey, Attempt] = {}
+
+
+class Attempt:
+    """An attempt of a request that waits or runs."""
+
+    def __init__(self, arrival: Arrival, key: RequestKey, since: float) -> None:
+        self.arrival, self.key, self.since = arrival, key, since
+        self.worker: VirtualWorker | None = None
+        self.first_token = math.inf
+        """When it comes."""
+
+
+class ScheduledCluster:
+    """A day on the cluster, event by event."""
+
+    def __init__(self, traffic: Traffic, size: ClusterSize, faults: Faults = NO_FAULTS) -> None:
+        self.traffic, self.size, self.faults = traffic, size, faults
+        self.clock, self.tally, self.watch = PaperClock(), Tally(), Stopwatch()
+        self.models = {model.name: model for model in traffic.models}
+        self.targets = {name: ModelTarget(name, "llm", model.spec) for name, model in self.models.items()}
+        self.workers: dict[str, VirtualWorker] = {}
+        self.attempts: dict[int, Attempt] = {}
+        """Request → its present attempt."""
+        self._streams = self._memory = 0
+        self._draw = random.Random(traffic.seed + 1)
+        names = itertools.count(1)
+        limits = SchedulerLimits(models=size.workers, queue_requests=1000, memory_reserve=0)
+        self.scheduler = Scheduler(limits, lambda: f"w{next(names)}")
+
+    def run(self) -> tuple[DayResult, SchedulerCost]:
+        """Let the day pass, and what still runs at its end."""
+        self._expect_next(self.traffic.arrivals())
+        self._tick()
+        for mean, fault in ((self.faults.engine_death, self._engine_dies), (self.faults.node_loss, self._node_is_lost)):
+            if mean < math.inf:
+                self._repeat(mean, fault)
+        self.clock.after(self.traffic.day / 2, self._measure_memory)
+        while (self.tally.open or self.clock.now < self.traffic.day) and self.clock.step():
+            pass
+        counters = self.scheduler.view.counters
+        loads, evictions = counters.get("loads", 0), counters.get("evictions", 0)
+        result = self.tally.result("lemonbus", loads=loads, evictions=evictions, simulated_s=self.clock.now)
+        cost = self.watch.cost()
+        cost.memory = self._memory
+        return result, cost
+
+    def _measure_memory(self) -> None:
+        self._memory = size_of(self.scheduler.view)
+
+    # ---- as the supervisor calls the scheduler -----------------------------------------------------------------------
+
+    def _event(self, kind: str, happen: Callable[[], object], *, light: bool = False) -> None:
+        """``light``: after it, a settled scheduler need not decide (:mod:`supervisor.runtime.messages`)."""
+        with self.watch.event(kind):
+            happen()
+            if not (light and self.scheduler.view.settled):
+                if self.scheduler.view.wants_memory(self.clock.now):
+                    self._read_memory()
+                self.scheduler.reconcile(self.clock.now)
+            effects = self.scheduler.effects()
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _tick(self) -> None:
+        self._event("tick", lambda: None)
+        self.clock.after(RECONCILE_INTERVAL_S, self._tick)
+
+    def _read_memory(self) -> None:
+        held = {name: worker.held for name, worker in self.workers.items() if worker.held}
+        total = self.size.nodes * self.size.memory
+        free = total - sum(each[HOST] for each in held.values())
+        self.scheduler.memory_read([Capacity(HOST, total, free)], held, self.clock.now)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case SpawnWorker(name):
+                worker = self.workers[name] = VirtualWorker(name, self._draw.randrange(self.size.nodes))
+                self._later(
+                    SPAWN_S, worker, lambda: self._event("worker", partial(self.scheduler.worker_reported, name))
+                )
+            case SendMessage(peer, Refused(number, attempt, failure)):
+                self._refused(RequestKey(peer, number, attempt), failure)
+            case SendMessage(peer, message) if peer in self.workers:
+                self._read_message(self.workers[peer], message)
+            case KillWorker(name) if name in self.workers:
+                self._later(0.0, self.workers[name], partial(self._leave, self.workers[name]))
+            case _:
+                pass
+
+    # ---- clients -----------------------------------------------------------------------------------------------------
+
+    def _expect_next(self, arrivals: Iterator[Arrival]) -> None:
+        arrival = next(arrivals, None)
+        if arrival is not None:
+            self.clock.after(arrival.at - self.clock.now, partial(self._arrive, arrival, arrivals))
+
+    def _arrive(self, arrival: Arrival, arrivals: Iterator[Arrival]) -> None:
+        self.tally.arrived(arrival.number, arrival.key)
+        self._submit(arrival, attempt=1)
+        if arrival.patience < math.inf:
+            self.clock.after(arrival.patience, partial(self._hang_up, arrival.number))
+        self._expect_next(arrivals)
+
+    def _submit(self, arrival: Arrival, attempt: int) -> None:
+        key = RequestKey(f"g{arrival.number % GATEWAYS}", arrival.number, attempt)
+        self.attempts[arrival.number] = Attempt(arrival, key, self.clock.now)
+        caller = Caller(arrival.key, concurrent=1_000_000 if arrival.key in LIMITED_KEYS else 0)
+        request = SubmitRequest(
+            arrival.number,
+            attempt,
+            arrival.model,
+            "chat/completions",
+            f"request{arrival.number}",
+            size=4 * arrival.prompt,
+            stream=True,
+            suspect=attempt > 1,
+            caller=caller,
+        )
+
+        def happen() -> None:
+            view = self.scheduler.view
+            view.serving(arrival.model)
+            if caller.concurrent:
+                view.requests_of_key(caller.key)
+            self.scheduler.request_submitted(key, request, b"", self.targets[arrival.model], self.clock.now)
+
+        self._event("submit", happen, light=True)
+
+    def _hang_up(self, number: int) -> None:
+        attempt = self.attempts.get(number)
+        if attempt is not None:
+            if attempt.worker is None:
+                self._end(attempt, "cancelled")
+            self._event("cancel", lambda: self.scheduler.request_cancelled(attempt.key, "client gone"), light=True)
+
+    def _refused(self, key: RequestKey, failure: Failure) -> None:
+        attempt = self.attempts.get(key.number)
+        if attempt is not None and attempt.key == key:
+            self._end(attempt, f"refused: {failure.code}")
+
+    def _end(self, attempt: Attempt, how: str) -> None:
+        del self.attempts[attempt.key.number]
+        self.tally.ended(attempt.key.number, how)
+
+    # ---- workers -----------------------------------------------------------------------------------------------------
+
+    def _later(self, seconds: float, worker: VirtualWorker, happen: Callable[[], object]) -> None:
+        """Let something happen to a worker, unless it ends before."""
+        self.clock.after(seconds, lambda: happen() if self.workers.get(worker.name) is worker else None)
+
+    def _read_message(self, worker: VirtualWorker, message: object) -> None:
+        match message:
+            case CheckModel(spec):
+                found = MemoryEstimate({HOST: PlaceNeed(self.models[spec.name].need)}, slots=SLOTS)
+                checked = partial(self.scheduler.model_checked, worker.name, found)
+                self._later(CHECK_S, worker, lambda: self._event("worker", checked))
+            case StartEngine(spec, _, need):
+                worker.held = dict(need)
+                self._later(self.models[spec.name].load_s, worker, partial(self._become_ready, worker))
+            case Run(gateway, number, attempt):
+                self._run(worker, self.attempts[number], RequestKey(gateway, number, attempt))
+            case Cancel(gateway, number, attempt):
+                key = RequestKey(gateway, number, attempt)
+                self._later(CANCEL_S, worker, lambda: self._stream_ends(worker, key, Code.CANCELLED))
+            case Shutdown():
+                self._later(LEAVE_S, worker, partial(self._leave, worker))
+
+    def _become_ready(self, worker: VirtualWorker) -> None:
+        worker.ready = True
+        facts = EngineReady(SLOTS, 4096, 1, "", 0.1)
+        self._event("worker", lambda: self.scheduler.engine_ready(worker.name, facts, self.clock.now))
+
+    def _run(self, worker: VirtualWorker, attempt: Attempt, key: RequestKey) -> None:
+        assert attempt.key == key, "an attempt was granted that had ended"
+        assert attempt.worker is None, "an attempt was granted twice"
+        assert worker.ready, "a request was sent to an engine that is not ready"
+        worker.running[key], attempt.worker = attempt, worker
+        assert len(worker.running) <= SLOTS, "more was granted than there are slots"
+        self._streams += 1
+        arrival, now = attempt.arrival, self.clock.now
+        self.tally.granted(arrival.key, now - arrival.at, self._streams)
+        times = stream_times(arrival.prompt, arrival.tokens, len(worker.running))
+        attempt.first_token = now + times.first
+        self._later(times.end, worker, lambda: self._stream_ends(worker, key, ""))
+
+    def _stream_ends(self, worker: VirtualWorker, key: RequestKey, code: str) -> None:
+        attempt = worker.running.pop(key, None)
+        if attempt is None:  # cancelled
+            return
+        self._streams -= 1
+        self._end(attempt, str(code) or "answered")
+        tokens = attempt.arrival.prompt + attempt.arrival.tokens
+        ended = partial(self.scheduler.attempt_ended, key, code, self.clock.now, tokens, attempt.arrival.tokens)
+        self._event("end", ended, light=True)
+
+    def _leave(self, worker: VirtualWorker) -> None:
+        del self.workers[worker.name]
+        lost = self._lose_streams(worker)
+        failure = Failure(Code.WORKER_GONE, "it was told to leave")
+        self._event("worker", lambda: self.scheduler.worker_gone(worker.name, failure, self.clock.now))
+        self._retry(lost)
+
+    # ---- faults ------------------------------------------------------------------------------------------------------
+
+    def _repeat(self, mean: float, fault: Callable[[], object]) -> None:
+        def happen() -> None:
+            fault()
+            self._repeat(mean, fault)
+
+        if self.clock.now < self.traffic.day:
+            self.clock.after(self._draw.expovariate(1 / mean), happen)
+
+    def _engine_dies(self) -> None:
+        """A random engine that works on requests dies of none of them."""
+        working = [worker for worker in self.workers.values() if worker.running]
+        if working:
+            worker = self._draw.choice(working)
+            worker.held, worker.ready = {}, False
+            lost = self._lose_streams(worker)
+            failure = Failure(Code.BACKEND_DIED, "SIGSEGV")
+            self._event(
+                "worker", lambda: self.scheduler.engine_died(worker.name, failure, self.clock.now, worked=bool(lost))
+            )
+            self._retry(lost)
+
+    def _node_is_lost(self) -> None:
+        """All workers of a random node end at once."""
+        node = self._draw.randrange(self.size.nodes)
+        for worker in [worker for worker in self.workers.values() if worker.node == node]:
+            self._leave(worker)
+
+    def _lose_streams(self, worker: VirtualWorker) -> list[Attempt]:
+        """End the streams of an engine that has sent tokens; return the attempts that have got none."""
+        lost, worker.running = list(worker.running.values()), {}
+        self._streams -= len(lost)
+        broken = [attempt for attempt in lost if attempt.first_token <= self.clock.now]
+        for attempt in broken:
+            self._end(attempt, "broken")
+        return [attempt for attempt in lost if attempt not in broken]
+
+    def _retry(self, lost: list[Attempt]) -> None:
+        for attempt in lost:
+            self._submit(attempt.arrival, attempt.key.attempt + 1)
