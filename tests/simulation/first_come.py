@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from tests.simulation.engines import LEAVE_S, SLOTS, VirtualModel, stream_times
-from tests.simulation.measures import DayResult, Tally
+from tests.simulation.measures import DayResult, RequestTally
 from tests.simulation.paper_clock import PaperClock
 from tests.simulation.scheduled_cluster import ClusterSize
-from tests.simulation.traffic import Arrival, Traffic
+from tests.simulation.traffic import Traffic, VirtualRequest
 
 
 class _Engine:
@@ -35,7 +35,7 @@ class _Node:
 
     def __init__(self) -> None:
         self.engines: dict[str, _Engine] = {}
-        self.queue: deque[Arrival] = deque()
+        self.queue: deque[VirtualRequest] = deque()
 
 
 class FirstComeCluster:
@@ -43,7 +43,7 @@ class FirstComeCluster:
 
     def __init__(self, traffic: Traffic, size: ClusterSize) -> None:
         self.traffic, self.size = traffic, size
-        self.clock, self.tally = PaperClock(), Tally()
+        self.clock, self.tally = PaperClock(), RequestTally()
         self.models = {model.name: model for model in traffic.models}
         self.nodes = [_Node() for _ in range(size.nodes)]
         self._streams = self._loads = self._evictions = 0
@@ -58,12 +58,12 @@ class FirstComeCluster:
             "first come, first served", loads=self._loads, evictions=self._evictions, simulated_s=self.clock.now
         )
 
-    def _expect_next(self, arrivals: Iterator[Arrival]) -> None:
+    def _expect_next(self, arrivals: Iterator[VirtualRequest]) -> None:
         arrival = next(arrivals, None)
         if arrival is not None:
             self.clock.after(arrival.at - self.clock.now, partial(self._arrive, arrival, arrivals))
 
-    def _arrive(self, arrival: Arrival, arrivals: Iterator[Arrival]) -> None:
+    def _arrive(self, arrival: VirtualRequest, arrivals: Iterator[VirtualRequest]) -> None:
         node = self.nodes[zlib.crc32(arrival.model.encode()) % len(self.nodes)]
         self.tally.arrived(arrival.number, arrival.key)
         node.queue.append(arrival)
@@ -85,7 +85,7 @@ class FirstComeCluster:
                     self._load(node, self.models[first.model])
                 return
 
-    def _grant(self, node: _Node, engine: _Engine, arrival: Arrival) -> None:
+    def _grant(self, node: _Node, engine: _Engine, arrival: VirtualRequest) -> None:
         now = self.clock.now
         engine.running.add(arrival.number)
         engine.last_use = now
@@ -94,14 +94,14 @@ class FirstComeCluster:
         times = stream_times(arrival.prompt, arrival.tokens, len(engine.running))
         self.clock.after(times.end, partial(self._end, node, engine, arrival, "answered"))
 
-    def _end(self, node: _Node, engine: _Engine, arrival: Arrival, how: str) -> None:
+    def _end(self, node: _Node, engine: _Engine, arrival: VirtualRequest, how: str) -> None:
         if arrival.number in engine.running:
             engine.running.discard(arrival.number)
             self._streams -= 1
             self.tally.ended(arrival.number, how)
             self._serve(node)
 
-    def _hang_up(self, node: _Node, arrival: Arrival) -> None:
+    def _hang_up(self, node: _Node, arrival: VirtualRequest) -> None:
         if arrival.number in self.tally.open:
             engine = node.engines.get(arrival.model)
             if engine is not None and arrival.number in engine.running:

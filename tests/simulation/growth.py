@@ -38,7 +38,7 @@ class Growth(msgspec.Struct):
 
 
 def cluster(workers: int, streams: int, day: float, seed: int) -> tuple[Traffic, ClusterSize, Faults]:
-    """Return a cluster of so many workers, its day, and what fails in it."""
+    """Return a cluster of this size, its day, and what fails in it."""
     models = virtual_models(math.ceil(workers * MODELS_OF_WORKER), EXPONENT, USUAL_SLOTS / streams, seed)
     size = ClusterSize(math.ceil(workers / WORKERS_OF_NODE), workers, NODE_MEMORY)
     faults = Faults(engine_death=ENGINE_LIFE_S / workers, node_loss=NODE_LIFE_S / size.nodes)

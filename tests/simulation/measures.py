@@ -88,7 +88,7 @@ class Stopwatch:
         return SchedulerCost(dict(self.events), dict(self.seconds))
 
 
-class Tally:
+class RequestTally:
     """What has happened to requests so far."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Tally:
         self.open[number] = key
 
     def granted(self, key: str, waited: float, streams: int) -> None:
-        """An attempt has got its slot; so many run now."""
+        """An attempt has got its slot, and this many run now."""
         self.waits[key].append(waited)
         self.most_streams = max(self.most_streams, streams)
 

@@ -15,14 +15,15 @@ from protocol.messages.caller import Caller
 from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
 from protocol.messages.work import Cancel, Refused, Run, SubmitRequest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
+from protocol.models.nodes import HEAD
 from supervisor.runtime.decisions import RECONCILE_INTERVAL_S
 from supervisor.scheduler.effects import Effect, KillWorker, SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.scheduler import Scheduler
 from tests.simulation.engines import CANCEL_S, CHECK_S, LEAVE_S, SLOTS, SPAWN_S, stream_times
-from tests.simulation.measures import DayResult, SchedulerCost, Stopwatch, Tally, size_of
+from tests.simulation.measures import DayResult, RequestTally, SchedulerCost, Stopwatch, size_of
 from tests.simulation.paper_clock import PaperClock
-from tests.simulation.traffic import STEADY_KEYS, Arrival, Traffic
+from tests.simulation.traffic import STEADY_KEYS, Traffic, VirtualRequest
 
 GATEWAYS: Final = 8
 LIMITED_KEYS: Final = STEADY_KEYS[:3]
@@ -54,13 +55,13 @@ class VirtualWorker:
         self.name, self.node = name, node
         self.held: dict[str, int] = {}
         self.ready = False
-        self.running: dict[RequestKey, Attempt] = {}
+        self.running: dict[RequestKey, VirtualAttempt] = {}
 
 
-class Attempt:
+class VirtualAttempt:
     """An attempt of a request that waits or runs."""
 
-    def __init__(self, arrival: Arrival, key: RequestKey, since: float) -> None:
+    def __init__(self, arrival: VirtualRequest, key: RequestKey, since: float) -> None:
         self.arrival, self.key, self.since = arrival, key, since
         self.worker: VirtualWorker | None = None
         self.first_token = math.inf
@@ -72,11 +73,11 @@ class ScheduledCluster:
 
     def __init__(self, traffic: Traffic, size: ClusterSize, faults: Faults = NO_FAULTS) -> None:
         self.traffic, self.size, self.faults = traffic, size, faults
-        self.clock, self.tally, self.watch = PaperClock(), Tally(), Stopwatch()
+        self.clock, self.tally, self.watch = PaperClock(), RequestTally(), Stopwatch()
         self.models = {model.name: model for model in traffic.models}
         self.targets = {name: ModelTarget(name, "llm", model.spec) for name, model in self.models.items()}
         self.workers: dict[str, VirtualWorker] = {}
-        self.attempts: dict[int, Attempt] = {}
+        self.attempts: dict[int, VirtualAttempt] = {}
         """Request → its present attempt."""
         self._streams = self._memory = 0
         self._draw = random.Random(traffic.seed + 1)
@@ -126,7 +127,7 @@ class ScheduledCluster:
         held = {name: worker.held for name, worker in self.workers.items() if worker.held}
         total = self.size.nodes * self.size.memory
         free = total - sum(each[HOST] for each in held.values())
-        self.scheduler.memory_read([Capacity(HOST, total, free)], held, self.clock.now)
+        self.scheduler.memory_read(HEAD, [Capacity(HOST, total, free)], held, self.clock.now)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -146,21 +147,21 @@ class ScheduledCluster:
 
     # ---- clients -----------------------------------------------------------------------------------------------------
 
-    def _expect_next(self, arrivals: Iterator[Arrival]) -> None:
+    def _expect_next(self, arrivals: Iterator[VirtualRequest]) -> None:
         arrival = next(arrivals, None)
         if arrival is not None:
             self.clock.after(arrival.at - self.clock.now, partial(self._arrive, arrival, arrivals))
 
-    def _arrive(self, arrival: Arrival, arrivals: Iterator[Arrival]) -> None:
+    def _arrive(self, arrival: VirtualRequest, arrivals: Iterator[VirtualRequest]) -> None:
         self.tally.arrived(arrival.number, arrival.key)
         self._submit(arrival, attempt=1)
         if arrival.patience < math.inf:
             self.clock.after(arrival.patience, partial(self._hang_up, arrival.number))
         self._expect_next(arrivals)
 
-    def _submit(self, arrival: Arrival, attempt: int) -> None:
+    def _submit(self, arrival: VirtualRequest, attempt: int) -> None:
         key = RequestKey(f"g{arrival.number % GATEWAYS}", arrival.number, attempt)
-        self.attempts[arrival.number] = Attempt(arrival, key, self.clock.now)
+        self.attempts[arrival.number] = VirtualAttempt(arrival, key, self.clock.now)
         caller = Caller(arrival.key, concurrent=1_000_000 if arrival.key in LIMITED_KEYS else 0)
         request = SubmitRequest(
             arrival.number,
@@ -195,7 +196,7 @@ class ScheduledCluster:
         if attempt is not None and attempt.key == key:
             self._end(attempt, f"refused: {failure.code}")
 
-    def _end(self, attempt: Attempt, how: str) -> None:
+    def _end(self, attempt: VirtualAttempt, how: str) -> None:
         del self.attempts[attempt.key.number]
         self.tally.ended(attempt.key.number, how)
 
@@ -227,7 +228,7 @@ class ScheduledCluster:
         facts = EngineReady(SLOTS, 4096, 1, "", 0.1)
         self._event("worker", lambda: self.scheduler.engine_ready(worker.name, facts, self.clock.now))
 
-    def _run(self, worker: VirtualWorker, attempt: Attempt, key: RequestKey) -> None:
+    def _run(self, worker: VirtualWorker, attempt: VirtualAttempt, key: RequestKey) -> None:
         assert attempt.key == key, "an attempt was granted that had ended"
         assert attempt.worker is None, "an attempt was granted twice"
         assert worker.ready, "a request was sent to an engine that is not ready"
@@ -286,7 +287,7 @@ class ScheduledCluster:
         for worker in [worker for worker in self.workers.values() if worker.node == node]:
             self._leave(worker)
 
-    def _lose_streams(self, worker: VirtualWorker) -> list[Attempt]:
+    def _lose_streams(self, worker: VirtualWorker) -> list[VirtualAttempt]:
         """End the streams of an engine that has sent tokens; return the attempts that have got none."""
         lost, worker.running = list(worker.running.values()), {}
         self._streams -= len(lost)
@@ -295,6 +296,6 @@ class ScheduledCluster:
             self._end(attempt, "broken")
         return [attempt for attempt in lost if attempt not in broken]
 
-    def _retry(self, lost: list[Attempt]) -> None:
+    def _retry(self, lost: list[VirtualAttempt]) -> None:
         for attempt in lost:
             self._submit(attempt.arrival, attempt.key.attempt + 1)

@@ -25,7 +25,7 @@ STREAM_S: Final = PROMPT_TOKENS / PROMPT_SPEED + OUTPUT_TOKENS / (TOKEN_SPEED * 
 """A mean stream of a busy engine."""
 
 
-class Arrival(NamedTuple):
+class VirtualRequest(NamedTuple):
     """A request: when it comes, for what, and how long its client waits after that."""
 
     number: int
@@ -54,7 +54,7 @@ class Traffic(NamedTuple):
         """Return the requests a second at a time of the day, without bursts."""
         return self.peak * (1 - BURST_SHARE) * (NIGHT + (1 - NIGHT) * math.sin(math.pi * at / self.day) ** 2)
 
-    def arrivals(self) -> Iterator[Arrival]:
+    def arrivals(self) -> Iterator[VirtualRequest]:
         """Yield the requests in the order of their arrival."""
         draw = random.Random(self.seed)
         cumulated = list(itertools.accumulate(model.share for model in self.models))
@@ -72,7 +72,7 @@ class Traffic(NamedTuple):
                 burst_models = draw.choices(self.models, cum_weights=cumulated, k=max(1, len(self.models) // 5))
             of_burst = draw.random() * (steady + burst) < burst
             pool, weights = (burst_models, None) if of_burst else (self.models, cumulated)
-            yield Arrival(
+            yield VirtualRequest(
                 next(numbers),
                 at,
                 draw.choices(pool, cum_weights=weights)[0].name,
