@@ -129,5 +129,10 @@ class JobRunner:
         self.leave(name)
         assert self._jobs[name].wait(DEADLINE) == 0
 
+    def kill(self, name: str) -> None:
+        """Kill a job."""
+        os.killpg(self._jobs[name].pid, signal.SIGKILL)
+        self._jobs[name].wait(DEADLINE)
+
     def progress(self, name: str = "j1") -> list[Progress]:
         return [message for message in self.messages[name] if isinstance(message, Progress)]

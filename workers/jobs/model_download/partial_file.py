@@ -1,4 +1,4 @@
-"""A partial file: it reports progress and computes the digest while the hub's library writes it."""
+"""A partial file: it reports progress and computes the digest while the hub's library, or a transfer from another node, writes it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _GIT_DIGEST_LENGTH: Final = 40
 class PartialFile:
     """The partial file of a download, opened to append."""
 
-    def __init__(self, path: Path, size: int, etag: str, progress: DownloadProgress) -> None:
+    def __init__(self, path: Path, size: int, etag: str, progress: DownloadProgress, source: str = "the hub") -> None:
         """Read the bytes that are already downloaded.
 
-        ``size`` and ``etag`` are what the hub says about the whole file.
+        ``size`` and ``etag`` are what the source says about the whole file. The etag is its digest; without one, :meth:`check` gets a sha256.
         """
         self._path = path
         self._size = size
         self._etag = etag
+        self._source = source
         self._progress = progress
         self._file = path.open("ab+", buffering=0)
         self._digest = self._fresh()
@@ -53,10 +54,10 @@ class PartialFile:
         return self._file.tell()
 
     def write(self, data: bytes) -> int:
-        """Append data; raises :class:`SourceError` for more bytes than the hub's size of the file."""
+        """Append data; raises :class:`SourceError` for more bytes than the source's size of the file."""
         self.failed = True
         if self.tell() + len(data) > self._size:
-            raise SourceError(f"it is larger than the {self._size} bytes that the hub announced")
+            raise SourceError(f"it is larger than the {self._size} bytes that {self._source} announced")
         rest = memoryview(data)
         while rest:
             rest = rest[self._file.write(rest) :]
@@ -78,13 +79,13 @@ class PartialFile:
     def flush(self) -> None:
         """Do nothing: writes are not buffered."""
 
-    def check(self) -> None:
-        """Write it to the disk; raises :class:`SourceError` if size or digest differ from the hub's."""
+    def check(self, sha256: str = "") -> None:
+        """Write it to the disk; raises :class:`SourceError` if size or digest differ from the source's. ``sha256``: instead of the etag."""
         os.fsync(self._file.fileno())
         if not self._in_order:
             self._digest = self._fresh()
             with self._path.open("rb") as file:
                 while block := file.read(disk.BLOCK_BYTES):
                     self._digest.update(block)
-        if self.tell() != self._size or self._digest.hexdigest() != self._etag:
-            raise SourceError("it arrived damaged (its digest differs from the hub's)")
+        if self.tell() != self._size or self._digest.hexdigest() != (sha256 or self._etag):
+            raise SourceError(f"it arrived damaged (its digest differs from that of {self._source})")

@@ -1,0 +1,187 @@
+"""The HTTP server of model files: what it sends, to whom, and what it does not know."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.model_transfer import TransferFile
+from tests.support.waiting import wait_for
+from tests.workers.jobs.transfer_files import HOST, KEY, ask, content, serving, shared, transfer_file, written
+from workers.jobs.model_transfer.file_digests import FILE, FileDigests
+from workers.jobs.model_transfer.file_server import MAX_CONNECTIONS, FileServer
+
+DATA = content(100_003)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TransferFile:
+    return transfer_file(written(tmp_path / "models" / "m.gguf", DATA))
+
+
+@pytest.fixture
+def server(tmp_path: Path, file: TransferFile) -> Iterator[FileServer]:
+    server = FileServer(HOST, KEY, FileDigests(str(tmp_path / "cache")))
+    server.files = {file.id: shared(file)}
+    with serving(server):
+        yield server
+
+
+def digest_of(address: str, file: TransferFile) -> tuple[int, bytes]:
+    """Ask for a digest until it is computed."""
+    answers = []
+
+    def computed() -> bool:
+        answers.append(ask(address, f"/digests/{file.id}")[:2])
+        return answers[-1][0] != 202
+
+    wait_for(computed, "the digest is computed")
+    return answers[-1]
+
+
+RANGES = [
+    pytest.param({}, 200, DATA, None, id="whole"),
+    pytest.param({"Range": "bytes=0-"}, 206, DATA, "bytes 0-100002/100003", id="from the beginning"),
+    pytest.param({"Range": "bytes=100000-"}, 206, DATA[-3:], "bytes 100000-100002/100003", id="the rest"),
+    pytest.param({"Range": "bytes=100003-"}, 416, b"", None, id="beyond"),
+    pytest.param({"Range": "bytes=1-2"}, 416, b"", None, id="a part in the middle"),
+    pytest.param({"Range": "bytes=-5"}, 416, b"", None, id="the last bytes"),
+    pytest.param({"Range": "bytes=0-,5-"}, 416, b"", None, id="two parts"),
+]
+
+
+@pytest.mark.parametrize(("headers", "status", "body", "range_"), RANGES)
+def test_a_file_or_its_rest(
+    server: FileServer, file: TransferFile, headers: dict[str, str], status: int, body: bytes, range_: str | None
+) -> None:
+    got = ask(server.address, f"/files/{file.id}", **headers)
+    assert got[:2] == (status, body)
+    assert got[2]["Content-Range"] == range_
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", f"Bearer {KEY}x", f"Basic {KEY}", KEY, "Bearer é"])
+def test_without_the_key_nothing_is_known(server: FileServer, file: TransferFile, header: str) -> None:
+    for path in (f"/files/{file.id}", f"/digests/{file.id}", "/", "/files/" + 32 * "0"):
+        assert ask(server.address, path, Authorization=header)[:2] == (401, b""), path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/files",
+        "/files/",
+        "/digests/",
+        "/files/" + 32 * "0",
+        "/files/../../etc/passwd",
+        "/files/%2e%2e/%2e%2e/etc/passwd",
+        "/files/ID/",
+        "/files/ID?x=1",
+        "/files/PATH",
+        "PATH",
+        "http://127.0.0.1/files/ID",
+    ],
+)
+def test_only_ids_are_known(server: FileServer, file: TransferFile, path: str) -> None:
+    asked = path.replace("ID", file.id).replace("PATH", file.path)
+    assert ask(server.address, asked)[:2] == (404, b"")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "PROPFIND"])
+def test_files_are_only_read(server: FileServer, file: TransferFile, method: str) -> None:
+    assert ask(server.address, f"/files/{file.id}", method=method)[0] == 501
+    assert Path(file.path).read_bytes() == DATA
+
+
+def longer(path: Path) -> None:
+    written(path, DATA + b"x")
+
+
+def touched(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link_to_another(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(written(path.parent / "secret", b"secret"))
+
+
+@pytest.mark.parametrize("change", [longer, touched, Path.unlink, pipe, folder, link_to_another])
+def test_another_file_under_the_same_path_is_not_sent(
+    server: FileServer, file: TransferFile, change: Callable[[Path], None]
+) -> None:
+    change(Path(file.path))
+    assert ask(server.address, f"/files/{file.id}")[:2] == (410, b"")
+    assert ask(server.address, f"/digests/{file.id}")[:2] == (410, b"")
+
+
+def test_a_later_list_of_files_replaces_the_former(server: FileServer, file: TransferFile, tmp_path: Path) -> None:
+    other = transfer_file(written(tmp_path / "empty", b""))
+    server.files = {other.id: shared(other)}
+    assert ask(server.address, f"/files/{file.id}")[0] == 404
+    assert ask(server.address, f"/files/{other.id}")[:2] == (200, b"")
+
+
+def test_a_digest_is_computed_once_and_kept(server: FileServer, file: TransferFile, tmp_path: Path) -> None:
+    expected = hashlib.sha256(DATA).hexdigest().encode()
+    assert digest_of(server.address, file) == (200, expected)
+    assert FileDigests(str(tmp_path / "cache")).get(shared(file)) == expected.decode()
+
+
+@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"x": {"size": 1}}'])
+def test_a_damaged_file_of_digests_is_replaced(tmp_path: Path, file: TransferFile, kept: bytes) -> None:
+    written(tmp_path / "cache" / FILE, kept)
+    digests = FileDigests(str(tmp_path / "cache"))
+    wait_for(lambda: digests.get(shared(file)), "the digest is computed")
+    assert FileDigests(str(tmp_path / "cache")).get(shared(file)) == hashlib.sha256(DATA).hexdigest()
+
+
+def test_the_digest_of_a_former_content_is_not_that_of_the_next(
+    server: FileServer, file: TransferFile, tmp_path: Path
+) -> None:
+    digest_of(server.address, file)
+    other = transfer_file(written(Path(file.path), DATA[::-1] + b"y"))
+    server.files = {other.id: shared(other)}
+    assert digest_of(server.address, other) == (200, hashlib.sha256(DATA[::-1] + b"y").hexdigest().encode())
+
+
+def test_connections_are_bounded(server: FileServer, file: TransferFile) -> None:
+    host, _, port = server.address.rpartition(":")
+
+    def refused() -> bool:
+        try:
+            return ask(server.address, f"/files/{file.id}")[0] == 503
+        except ConnectionError:  # it closed before it had read the request
+            return True
+
+    held = [socket.create_connection((host, int(port)), 10) for _ in range(MAX_CONNECTIONS)]
+    try:
+        assert refused()
+    finally:
+        for each in held:
+            each.close()
+    wait_for(lambda: not refused(), "the others have gone")
+
+
+def test_it_listens_on_its_address_alone(tmp_path: Path) -> None:
+    with serving(FileServer("127.0.0.3", KEY, FileDigests(str(tmp_path)))) as server:
+        host, _, port = server.address.rpartition(":")
+        assert host == "127.0.0.3"
+        assert ask(server.address, "/")[0] == 404
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((HOST, int(port)), 10)

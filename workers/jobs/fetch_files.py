@@ -1,0 +1,106 @@
+"""The job process that gets model files to its node, or only looks for them: ``python -m workers.jobs.fetch_files``."""
+
+from __future__ import annotations
+
+from protocol.runtime import memory
+
+if __name__ == "__main__":
+    memory.pause_gc()
+
+import threading
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from protocol.failures import Code, Failure
+from protocol.messages.model_transfer import (
+    FetchFailed,
+    FilesCopied,
+    FilesFetched,
+    FilesFound,
+    FindFiles,
+    StartFileTransfer,
+    UseSources,
+)
+from protocol.models.checkpoints import hub_cache
+from protocol.runtime import logs
+from workers.jobs.errors import SourceError
+from workers.jobs.job import JobProcess
+from workers.jobs.model_transfer.file_places import NodeFolders
+from workers.jobs.model_transfer.file_receiver import FileReceiver
+
+REPORT_INTERVAL_S: Final = 0.1
+
+
+class FetchJob:
+    """One transfer, or one look at the disk."""
+
+    def __init__(self, job: JobProcess) -> None:
+        """Wait for the order."""
+        self._job = job
+        self._folders = NodeFolders(hub_cache(), Path(job.settings.cache_dir))
+        self._model = ""
+        self._receiver: FileReceiver | None = None
+        self._other_senders = threading.Event()
+        self._reported = -1
+        job.on_message = self._received
+        job.loop.every(REPORT_INTERVAL_S, self._report)
+
+    def _received(self, message: object) -> None:
+        match message:
+            case UseSources(senders) if self._receiver is not None:
+                self._receiver.senders = senders
+                self._other_senders.set()
+            case StartFileTransfer() if self._receiver is None:
+                self._model = message.model
+                self._receiver = FileReceiver(message, self._folders, self._wait)
+                self._job.work(partial(self._fetched, self._receiver), self._finish)
+            case FindFiles():
+                self._job.work(partial(self._found, message), self._job.end)
+            case _:
+                pass
+
+    def _wait(self, seconds: float) -> None:
+        if self._other_senders.wait(seconds):
+            self._other_senders.clear()
+
+    def _found(self, order: FindFiles) -> FilesFound:
+        return FilesFound(
+            [found for model, files in order.models.items() if (found := self._folders.found(model, files)) is not None]
+        )
+
+    def _fetched(self, receiver: FileReceiver) -> FilesFetched | FetchFailed:
+        message = f"the files of {self._model} could not be copied to this node"
+        try:
+            return receiver.run()
+        except SourceError as problem:
+            failure = Failure(Code.DOWNLOAD_FAILED, f"{message}: {problem}", model=self._model, detail=problem.detail)
+        except Exception:  # noqa: BLE001 - the load that waits must be answered after any error
+            failure = Failure(Code.INTERNAL, message, model=self._model, detail=traceback.format_exc())
+        return FetchFailed(self._model, failure)
+
+    def _report(self) -> None:
+        if self._receiver is not None and self._receiver.done != self._reported:
+            self._reported = self._receiver.done
+            self._job.report(FilesCopied(self._model, self._reported, self._receiver.total))
+
+    def _finish(self, result: FilesFetched | FetchFailed) -> None:
+        self._report()
+        log = logs.get_logger(model=self._model)
+        if isinstance(result, FetchFailed):
+            log.warning("files not copied", reason=result.failure.message, detail=result.failure.detail)
+        else:
+            log.info("files copied", files=len(result.paths))
+        self._job.end(result)
+
+
+def main() -> None:
+    """Run one job to its end."""
+    job = JobProcess()
+    FetchJob(job)
+    job.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Where the files of the head's models are on this node, and whether they are there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+from protocol.messages.model_transfer import FileRoot, FilesFetched, TransferFile
+from workers.jobs.errors import SourceError
+
+OTHER_FILES: Final = "node_files"
+"""The folder in the cache directory for files that are in neither cache on the head."""
+_NS: Final = 1_000_000_000
+
+
+class FilePlace(NamedTuple):
+    """Where a copy of a file goes. ``link`` is the name of a blob of the hub's cache; None if the file itself has the name."""
+
+    path: Path
+    link: Path | None
+
+    @property
+    def content(self) -> Path:
+        """The path that has the bytes."""
+        return self.link or self.path
+
+
+class NodeFolders(NamedTuple):
+    """The folders of this node."""
+
+    hub: Path
+    cache: Path
+
+    def place(self, file: TransferFile) -> FilePlace:
+        """Return where a copy goes; raises :class:`SourceError` for a name outside its root."""
+        name = PurePosixPath(file.name)
+        unusual = name.is_absolute() or ".." in name.parts or not name.parts or "\0" in file.name
+        if unusual or "/" in file.blob or file.blob in (".", ".."):
+            raise SourceError("the name of a file leaves its folder", file.name)
+        root = {FileRoot.HUB: self.hub, FileRoot.CACHE: self.cache, FileRoot.OTHER: self.cache / OTHER_FILES}[file.root]
+        blob = self.hub / name.parts[0] / "blobs" / file.blob if file.blob and file.root is FileRoot.HUB else None
+        return FilePlace(root / name, blob)
+
+    def find(self, file: TransferFile) -> Path | None:
+        """Return where the file is: at the place of its copy, or under the head's own path; None if it is at neither.
+
+        Size and time of change must be the same, or the name of its blob, which is a digest.
+        """
+        return next((path for path in (self.place(file).path, Path(file.path)) if is_same(path, file)), None)
+
+    def found(self, model: str, files: list[TransferFile]) -> FilesFetched | None:
+        """Return where all files of a model are, or None if one of them is missing."""
+        paths = {file.path: str(path) for file in files if (path := self.find(file)) is not None}
+        if len(paths) < len({file.path for file in files}):
+            return None
+        places = {str(self.place(file).path) for file in files}
+        return FilesFetched(model, paths, sorted(set(paths.values()) - places))
+
+
+def is_same(path: Path, file: TransferFile) -> bool:
+    """Return whether a path has the content of a file, to judge by its size, and by its time of change or its blob."""
+    try:
+        facts = path.stat()
+        if facts.st_size != file.size:
+            return False
+        if file.blob:
+            return Path(os.path.realpath(path)).name == file.blob
+    except (OSError, ValueError):
+        return False
+    # Whole seconds: that is all that some file systems keep.
+    return facts.st_mtime_ns // _NS == file.mtime_ns // _NS

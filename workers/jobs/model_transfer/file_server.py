@@ -1,0 +1,145 @@
+"""The HTTP server that sends model files to other nodes: registered files only, by opaque ids, and only with the key.
+
+It lists nothing, and knows no path: an id that is not registered is not there.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+from protocol.messages.model_transfer import SharedFile
+from workers.jobs.model_transfer.file_digests import ChangedError, FileDigests, opened
+
+MAX_CONNECTIONS: Final = 32
+_SILENCE_S: Final = 20.0
+"""How long a receiver may take no byte, or send none of its request."""
+_PATH: Final = re.compile(r"/(files|digests)/([0-9a-f]{32})")
+_RANGE: Final = re.compile(r"bytes=([0-9]{1,18})-")
+_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class FileServer(ThreadingHTTPServer):
+    """Sends files. One thread for each connection."""
+
+    daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(self, host: str, key: str, digests: FileDigests) -> None:
+        """Listen on a port of this address that the system chooses; raises OSError if that is impossible."""
+        if not host:  # that would be all addresses of the machine
+            raise OSError("the node has no address that others could reach")
+        self.address_family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+        self.files: Mapping[str, SharedFile] = {}
+        """Id → file. Another mapping may take its place at any time."""
+        self.digests = digests
+        self._expected = f"Bearer {key}".encode()
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__((host, 0), _Request)
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``."""
+        host, port = self.server_address[:2]
+        return f"[{host!s}]:{port}" if self.address_family == socket.AF_INET6 else f"{host!s}:{port}"
+
+    def authorizes(self, header: str) -> bool:
+        """Return whether a request has the key. Its time does not depend on the key."""
+        return hmac.compare_digest(header.encode("utf-8", "replace"), self._expected)
+
+    def server_bind(self) -> None:
+        """Bind, without the look-up of a host name that the library does here."""
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Serve a connection in a thread of its own, unless there are too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        if isinstance(request, socket.socket):
+            request.settimeout(0)
+            with suppress(OSError):  # it has gone, or does not read
+                request.sendall(_TOO_MANY)
+        self.shutdown_request(request)
+
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        """Serve a connection. Then another one may come."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, _request: object, _client_address: object) -> None:
+        """Do nothing: a receiver that goes away is usual, and tries again if it needs to."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One request; the connection ends with it."""
+
+    server: FileServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "lemonbus", ""
+    timeout = _SILENCE_S
+
+    def do_GET(self) -> None:
+        """Answer with a file, the rest of one, or a digest."""
+        if not self.server.authorizes(self.headers.get("Authorization", "")):
+            self._answer(401)
+            return
+        asked = _PATH.fullmatch(self.path)
+        file = self.server.files.get(asked[2]) if asked else None
+        if asked is None or file is None:
+            self._answer(404)
+            return
+        try:
+            if asked[1] == "digests":
+                self._send_digest(file)
+            else:
+                self._send_file(file)
+        except ChangedError:
+            self._answer(410)
+
+    def _send_digest(self, file: SharedFile) -> None:
+        opened(file).close()
+        digest = self.server.digests.get(file)
+        self._answer(200 if digest else 202, digest.encode())
+
+    def _send_file(self, file: SharedFile) -> None:
+        header = self.headers.get("Range", "")
+        asked = _RANGE.fullmatch(header)
+        begin = int(asked[1]) if asked else 0
+        if (header and asked is None) or (asked and begin >= file.size):
+            self._answer(416)
+            return
+        with opened(file) as stream:
+            self._head(206 if asked else 200, file.size - begin)
+            if asked:
+                self.send_header("Content-Range", f"bytes {begin}-{file.size - 1}/{file.size}")
+            self.end_headers()
+            if file.size:
+                self.connection.sendfile(stream, begin, file.size - begin)
+            # If it has become shorter, the end of the connection comes too early, and the receiver asks again.
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self._head(status, len(body))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _head(self, status: int, length: int) -> None:
+        self.close_connection = True
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Connection", "close")
+
+    def log_message(self, _format: str, *_values: object) -> None:
+        """Log nothing: the receiver's job says what it has got."""
