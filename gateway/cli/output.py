@@ -15,6 +15,7 @@ from protocol.runtime.control_characters import escape_in_json
 from protocol.runtime.journal_priorities import PRIORITIES, stderr_is_journal
 
 if TYPE_CHECKING:
+    from gateway.api.common.node_entries import NodeEntry
     from gateway.cli.exit_codes import CommandError
     from protocol.messages.disk_usage import DiskItem
     from protocol.messages.system_info import BackendStatus
@@ -100,6 +101,23 @@ def disk_table(items: Sequence[DiskItem]) -> None:
         for item in items
     ]
     table(("SIZE", "SHARED", "WHAT", "NAME", "NOTE"), rows)
+
+
+def node_table(nodes: Sequence[NodeEntry]) -> None:
+    """Print the machines of a server."""
+    rows = [
+        (
+            each.name,
+            each.state + (", drained" if each.drained and each.state == "lost" else ""),
+            duration(each.age_seconds),
+            len(each.models) or "-",
+            " ".join(each.devices) or "-",
+            ", ".join(f"{place.name or place.place} {size(place.free_bytes)}" for place in each.memory) or "-",
+            each.address or "-",
+        )
+        for each in nodes
+    ]
+    table(("NODE", "STATE", "FOR", "MODELS", "DEVICES", "MEMORY FREE", "ADDRESS"), rows)
 
 
 def size(number: float) -> str:

@@ -18,6 +18,7 @@ from protocol.messages.overview import (
     Download,
     EndedRequest,
     ModelOverview,
+    NodeOverview,
     OverviewReport,
     PlaceMemory,
     RequestOverview,
@@ -64,6 +65,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """In flight, by the id for `DELETE /internal/requests/{id}`: those that run, then those that are next, at most 200."""
     ended: dict[str, EndedRequest]
     """The last 50 requests to models that have ended, by number, which rises."""
+    nodes: dict[str, NodeOverview] | msgspec.UnsetType = msgspec.UNSET
+    """The machines of the server by name, if it has several."""
 
 
 class Viewer(NamedTuple):
@@ -100,6 +103,9 @@ def overview_for(report: OverviewReport, viewer: Viewer) -> Overview:
         downloads={name: each for name, each in report.downloads.items() if viewer.may_use(name)},
         requests=_own(report.requests, viewer),
         ended=_own(report.ended, viewer),
+        nodes=report.nodes
+        if admin or not report.nodes
+        else {n: _node(each, viewer) for n, each in report.nodes.items()},
     )
 
 
@@ -116,6 +122,13 @@ def _server(server: ServerOverview, viewer: Viewer) -> ServerOverview:
 
 def _memory(memory: PlaceMemory) -> PlaceMemory:
     return structs.replace(memory, limited_by="")
+
+
+def _node(node: NodeOverview, viewer: Viewer) -> NodeOverview:
+    memory = {name: _memory(each) for name, each in node.memory.items()}
+    return structs.replace(
+        node, address="", memory=memory, models=[each for each in node.models if viewer.may_use(each)]
+    )
 
 
 def _model(model: ModelOverview) -> ModelOverview:

@@ -7,6 +7,7 @@ import msgspec
 from protocol.failures import Failure
 from protocol.messages.calls import repeated_call
 from protocol.messages.events import Outcome
+from protocol.messages.nodes import NodeReport
 from protocol.messages.peers import LoadStage, Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import Capacity
@@ -67,6 +68,8 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl: IdleTime = NEVER_UNLOADED
     expires_at: UnixTime = 0.0
     """When it is unloaded if nothing uses it until then; 0: never, or it is busy."""
+    node: str = ""
+    """Where its worker runs; empty on a server with one machine."""
 
 
 class LoadInProgress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,6 +174,8 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
     memory: list[Capacity] = []
     """The memory of the host, and of each device that has its own."""
     disks: list[DiskSpace] = []
+    nodes: list[NodeReport] = []
+    """The machines of the server; empty if there is only one."""
 
 
 @repeated_call

@@ -1,14 +1,16 @@
-"""Messages between the supervisor and the agents of other nodes, which start, watch and kill our processes there."""
+"""Messages between the supervisor and the agents of other nodes, which start, watch and kill our processes there; calls about nodes."""
 
 from __future__ import annotations
 
+import enum
 from typing import Final
 
 import msgspec
 
+from protocol.messages.calls import repeated_call
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NodeFacts
-from protocol.times import Seconds
+from protocol.times import Age, Seconds
 from protocol.wire.envelope import control_message
 
 NODE_SILENCE_S: Final = 3.0
@@ -108,3 +110,57 @@ class NodeRead(msgspec.Struct, frozen=True, omit_defaults=True):
     capacities: list[Capacity] = []
     workers: dict[str, WorkerFigures] = {}
     """Of those that were asked for and run."""
+
+
+class NodeState(enum.StrEnum):
+    """What a node does for the server."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    """An operator drains it: it gets no new models, and those that it has move or end."""
+    DRAINED = "drained"
+    """The same, and it has none left."""
+    LOST = "lost"
+    """Its agent does not answer. What ran there counts as ended."""
+
+
+class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node at one moment."""
+
+    facts: NodeFacts
+    state: NodeState
+    age: Age = 0.0
+    """How long it has been ready or lost; of a node that is drained: since an operator said so."""
+    memory: list[Capacity] = []
+    """As it was read last; empty if it never was, or the node is lost."""
+    models: list[str] = []
+    """The registered names of those that it has or loads."""
+    workers: int = 0
+    drained: bool = False
+    """Whether an operator has drained it; it stays so while it is lost."""
+
+
+class NodesReport(msgspec.Struct, frozen=True):
+    """The head first, then the others by name."""
+
+    nodes: list[NodeReport]
+
+
+@repeated_call
+class ListNodes(msgspec.Struct, frozen=True):
+    """→ :class:`NodesReport`."""
+
+    number: int
+
+
+@repeated_call
+class DrainNode(msgspec.Struct, frozen=True):
+    """→ :class:`NodeReport`. A drained node gets no new models, and those that it has move or end; ``not_found`` if there is none.
+
+    This outlives the supervisor, and the loss of the node.
+    """
+
+    number: int
+    node: str
+    drained: bool
+    """False: it gets models again."""

@@ -68,6 +68,24 @@ class PlaceMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     """The control group that leaves the least; empty: the machine itself. For administrators."""
 
 
+class NodeOverview(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A machine of a server that has several."""
+
+    state: str
+    """``ready``, ``draining`` or ``drained`` (it gets no new models), or ``lost`` (it is not reachable)."""
+    since: UnixTime = 0.0
+    """When it became ready or was lost; of a node that is drained: when an operator said so."""
+    address: str = ""
+    """Where other nodes reach it; for administrators."""
+    cpus: int = 0
+    devices: list[str] = []
+    """The kinds of its devices."""
+    memory: dict[str, PlaceMemory] = {}
+    """By place, as it was read last."""
+    models: list[str] = []
+    """Those that it has or loads."""
+
+
 class Disk(msgspec.Struct, frozen=True):
     """The disk of a directory of the server."""
 
@@ -166,6 +184,8 @@ class ModelOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     command: list[str] = []
     failure: ModelFailure | None = None
     deaths: ModelDeaths | None = None
+    node: str = ""
+    """Where its worker runs; empty on a server with one machine."""
 
 
 class Download(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -258,6 +278,8 @@ class OverviewReport(msgspec.Struct, frozen=True, kw_only=True):
     """By number, which rises; at most :data:`MAX_ENDED`."""
     sample: Sample | None
     """The latest one."""
+    nodes: dict[str, NodeOverview] | msgspec.UnsetType = msgspec.UNSET
+    """By name; missing on a server with one machine."""
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):

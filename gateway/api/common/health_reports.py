@@ -36,6 +36,10 @@ def report_for(report: HealthReport, may_use: Callable[[str], bool]) -> HealthRe
         deaths=[each for each in report.deaths if may_use(each.model)],
         former_models=[each for each in report.former_models if may_use(each)],
         downloads=[each for each in report.downloads if may_use(each)],
+        nodes=[
+            msgspec.structs.replace(each, models=[name for name in each.models if may_use(name)])
+            for each in report.nodes
+        ],
         default_model=report.default_model if may_use(report.default_model) else "",
         default_alias=report.default_alias if may_use(report.default_model) else "",
     )

@@ -7,8 +7,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.api.common.health_reports import health_report
+from gateway.api.common.machine_memory import DiskEntry, MemoryEntry, disk_entries, memory_entries
+from gateway.api.common.node_entries import NodeEntry, node_entries
 from gateway.api.common.routes import HttpCaller, Nothing, route
-from gateway.api.lemonade.machine_memory import DiskEntry, MemoryEntry, disk_entries, memory_entries
 from protocol.messages.health import (
     EngineDeaths,
     FailedModel,
@@ -46,6 +47,8 @@ class LoadedModelEntry(msgspec.Struct):
     backend_url: str
     launch_command: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Its engine's command line, for administrators."""
+    node: str | msgspec.UnsetType = msgspec.UNSET
+    """Where it runs, if the server has several machines."""
 
 
 class WorkProgress(msgspec.Struct):
@@ -76,6 +79,8 @@ class RunningModelEntry(msgspec.Struct):
     worker: str
     worker_pid: int
     engine_pid: int
+    node: str | msgspec.UnsetType = msgspec.UNSET
+    """Where it runs, if the server has several machines. Its pids are those of that machine."""
 
 
 class FailedModelEntry(msgspec.Struct):
@@ -130,6 +135,8 @@ class OperatorHealth(msgspec.Struct):
     memory: list[MemoryEntry]
     disks: list[DiskEntry]
     counters: dict[str, int]
+    nodes: list[NodeEntry] | msgspec.UnsetType = msgspec.UNSET
+    """The machines of the server, if it has several."""
 
 
 class ServerHealth(msgspec.Struct):
@@ -203,6 +210,7 @@ def server_health(health: HealthReport, port: int, *, detail: bool, addresses: b
             memory=memory_entries(health.memory, detail=detail),
             disks=disk_entries(health.disks),
             counters=health.counters,
+            nodes=node_entries(health.nodes, detail=detail) if health.nodes else msgspec.UNSET,
         ),
     )
 
@@ -234,6 +242,7 @@ def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> Load
         ttl=None if model.ttl == NEVER_UNLOADED else model.ttl,
         expires_at=model.expires_at or None,
         backend_url=url if not url or url.endswith("/v1") else f"{url}/v1",
+        node=model.node or msgspec.UNSET,
     )
 
 
@@ -253,6 +262,7 @@ def _running_model(model: RunningModel, *, detail: bool) -> RunningModelEntry:
         worker=model.worker,
         worker_pid=model.worker_pid,
         engine_pid=model.engine_pid,
+        node=model.node or msgspec.UNSET,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.api.common.machine_memory import MemoryEntry, memory_entries
 from gateway.api.common.routes import HttpCaller, route
-from gateway.api.lemonade.machine_memory import MemoryEntry, memory_entries
 from protocol import RELEASE
 from protocol.messages.system_info import GetSystemInfo, Gpu, MachineInfo, Npu, RecipeStatus, SystemInfo
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
-from gateway.api.operator import configuration, disk_usage, drain, keys, overview, reload, upgrade, usage
+from gateway.api.operator import configuration, disk_usage, drain, keys, nodes, overview, reload, upgrade, usage
 from gateway.bus.session import SupervisorSession
 
 
@@ -14,7 +14,7 @@ class OperatorDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes."""
-        return resources(session, configuration, disk_usage, drain, keys, overview, reload, upgrade, usage)
+        return resources(session, configuration, disk_usage, drain, keys, nodes, overview, reload, upgrade, usage)
 
     def documentation(self) -> Documentation:
         """Return what the routes are about."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import time
+from itertools import chain
 from typing import Final
 
 import click
 
 from gateway.api.common.routes import Nothing
 from gateway.api.operator.drain import DrainAnswer, DrainRequest, drain_server, show_drain, undrain_server
-from gateway.cli import output
+from gateway.cli import output, polling
 from gateway.cli.api_client import ApiClient
-from gateway.cli.exit_codes import FAILED, INTERRUPTED, CommandError
+from gateway.cli.exit_codes import INTERRUPTED, CommandError
 from gateway.cli.options import json_option, server_option
 
-_INTERVAL_S: Final = 0.5
 _IDLE_POLLS: Final = 2
 """How often in a row nothing must run: between an engine's death and the second attempt at a request, nothing does."""
-_FAILED_POLLS: Final = 10
-"""How often in a row the server's answer may fail: the gateway that was asked may die, or be replaced by an upgrade."""
 
 
 @click.command(short_help="Take no new requests; let running ones end.")
@@ -62,25 +59,17 @@ def _show(answer: DrainAnswer, as_json: bool) -> None:
 
 def _wait(server: ApiClient, answer: DrainAnswer, timeout: float | None) -> DrainAnswer:
     """Return the answer of a server that has no request left; raises ``CommandError`` if that takes too long."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    idle = failed = 0
-    while True:
+    idle = 0
+    for polled in chain([answer], polling.answers(lambda: server.ask(show_drain, Nothing()), timeout)):
+        if polled is None:
+            idle = 0
+            continue
+        answer = polled
+        if not answer.drained:
+            raise CommandError("the server was undrained meanwhile")
         idle = 0 if answer.running or answer.queued else idle + 1
-        if idle >= _IDLE_POLLS or not answer.drained:
-            break
-        left = _INTERVAL_S if deadline is None else min(_INTERVAL_S, deadline - time.monotonic())
-        if left <= 0:
-            raise CommandError(
-                f"after {timeout:g} s, {answer.running} still run, {answer.queued} wait; the server stays drained"
-            )
-        time.sleep(left)
-        try:
-            answer, failed = server.ask(show_drain, Nothing()), 0
-        except CommandError as problem:
-            failed += 1
-            if problem.exit_code != FAILED or failed >= _FAILED_POLLS:
-                raise
-            idle = -1  # the former answer is not another poll
-    if not answer.drained:
-        raise CommandError("the server was undrained meanwhile")
-    return answer
+        if idle >= _IDLE_POLLS:
+            return answer
+    raise CommandError(
+        f"after {timeout:g} s, {answer.running} still run, {answer.queued} wait; the server stays drained"
+    )

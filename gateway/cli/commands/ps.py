@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from gateway.api.common.routes import Nothing
@@ -10,6 +12,8 @@ from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.live import words
 from gateway.cli.options import json_option, server_option
+
+_FACTS: Final = ("WAITING", "MEMORY", "DEVICE", "CONTEXT", "UNTIL")
 
 
 @click.command("ps", short_help="List the loaded models.")
@@ -26,11 +30,12 @@ def command(as_json: bool, server: ApiClient) -> None:
         output.print_json(models)
     elif models:
         output.table(
-            ("NAME", "STATE", "RUNNING", "WAITING", "MEMORY", "DEVICE", "CONTEXT", "UNTIL"),
+            ("NAME", "STATE", *(["NODE"] if overview.nodes else []), "RUNNING", *_FACTS),
             [
                 (
                     name,
                     words.state_of(model, overview.time),
+                    *([model.node or "-"] if overview.nodes else []),
                     f"{model.running} of {model.slots}" if model.slots else "-",
                     model.waiting,
                     output.size(model.memory) if model.memory else "-",

@@ -69,20 +69,22 @@ def _models(health: ServerHealth) -> None:
             click.echo(NO_MODEL)
         return
     loaded = {model.model_name: model for model in health.all_models_loaded}
+    node = ["NODE"] if health.lemonbus.nodes else []
     click.echo()
     output.table(
-        ("MODEL", "STATE", "RUNNING", "WAITING", "CONTEXT", "RECIPE", "LAST USE", "UNLOADED IN"),
-        [_row(model, loaded.get(model.model_name)) for model in health.lemonbus.models],
+        ("MODEL", "STATE", *node, "RUNNING", "WAITING", "CONTEXT", "RECIPE", "LAST USE", "UNLOADED IN"),
+        [_row(model, loaded.get(model.model_name), with_node=bool(node)) for model in health.lemonbus.models],
     )
 
 
-def _row(model: RunningModelEntry, loaded: LoadedModelEntry | None) -> tuple[object, ...]:
+def _row(model: RunningModelEntry, loaded: LoadedModelEntry | None, *, with_node: bool) -> tuple[object, ...]:
     now = time.time()
     used = f"{output.duration(max(0.0, now - loaded.last_use))} ago" if loaded and loaded.last_use else "-"
     left = output.duration(max(0.0, loaded.expires_at - now)) if loaded and loaded.expires_at else "-"
     return (
         model.model_name + (" (pinned)" if model.pinned else ""),
         model.state,
+        *([model.node or "-"] if with_node else []),
         f"{model.granted} of {model.slots or '?'}",
         model.queued,
         model.context or "-",
@@ -123,8 +125,11 @@ def _queues(models: list[RunningModelEntry]) -> None:
 
 
 def _machine(ours: OperatorHealth) -> None:
-    """Print what is left of the machine's memory and disks."""
-    if ours.memory:
+    """Print what is left of the memory, by node if there are several, and of the disks."""
+    if ours.nodes:
+        click.echo()
+        output.node_table(ours.nodes)
+    elif ours.memory:
         click.echo()
         output.table(
             ("MEMORY", "FREE", "OF", "BUSY", "LIMITED BY"),

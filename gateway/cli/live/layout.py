@@ -30,7 +30,13 @@ class Style(enum.Enum):
 Line = tuple[tuple[str, Style], ...]
 """The parts of a line."""
 
-_STATES: Final = {"ready": Style.GOOD, "failed": Style.BAD, "engine restarts": Style.BAD, "not loaded": Style.DIM}
+_STATES: Final = {
+    "ready": Style.GOOD,
+    "failed": Style.BAD,
+    "engine restarts": Style.BAD,
+    "lost": Style.BAD,
+    "not loaded": Style.DIM,
+}
 _GAP: Final = 2
 """Cells between two columns."""
 _LEAST_WIDTH: Final = 8

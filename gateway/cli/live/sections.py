@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from gateway.cli.live import words
 from gateway.cli.output import duration, size
 from gateway.overview.view import Overview
-from protocol.messages.overview import ModelOverview, RequestOverview
+from protocol.messages.overview import ModelOverview, NodeOverview, RequestOverview
 
 NONE: Final = "-"
 ENDED_SHOWN: Final = 10
@@ -74,6 +74,15 @@ _MODELS: Final = (
     _Column("DEVICE", lambda item, _now: item[1].device or NONE, 110),
     _Column("USE", lambda item, now: words.use_of(item[1], now) or NONE, 95),
 )
+_NODE_OF_MODEL: Final = _Column("NODE", lambda item, _now: item[1].node or NONE)
+_NODES: Final = (
+    _Column("NODE", lambda item, _now: item[0]),
+    _Column("STATE", lambda item, _now: item[1].state),
+    _Column("FOR", lambda item, now: duration(max(0.0, now - item[1].since)) if item[1].since else NONE, 0, True),
+    _Column("MODELS", lambda item, _now: str(len(item[1].models) or NONE), 0, True),
+    _Column("DEVICES", lambda item, _now: " ".join(item[1].devices) or NONE, 80),
+    _Column("MEMORY FREE", lambda item, _now: _free(item[1]), wraps=True),
+)
 _PROBLEMS: Final = (
     _Column("MODEL", lambda item, _now: item[0]),
     _Column("WHY", lambda item, now: words.problem_of(item[1], now), wraps=True),
@@ -132,7 +141,8 @@ def sections_of(overview: Overview, now: float, order: Order = ORDERS[0], width:
     in_flight, total = overview.requests.values(), overview.running + overview.waiting
     shown = f", {len(in_flight)} of {total} shown" if len(in_flight) < total else ""
     tables: tuple[tuple[str, Sequence[_Column], Collection[Any]], ...] = (
-        ("", _MODELS, by_order),
+        ("", _MODELS if not overview.nodes else (*_MODELS[:2], _NODE_OF_MODEL, *_MODELS[2:]), by_order),
+        ("Nodes", _NODES, (overview.nodes or {}).items()),
         ("Slow or not loaded", _PROBLEMS, slow),
         ("Engines that died in the last 24 hours", _DEATHS, died),
         ("Who waits", _KEYS, _waiting_keys(overview)),
@@ -191,10 +201,14 @@ def headline(overview: Overview, url: str, now: float) -> list[str]:
     return [first, *filter(None, (_memory(overview),)), *(f"Problem: {text}" for text in server.problems)]
 
 
+def _free(node: NodeOverview) -> str:
+    return ", ".join(f"{each.name or place} {size(each.free)}" for place, each in node.memory.items()) or NONE
+
+
 def _memory(overview: Overview) -> str:
     places: Iterable[str] = (
         f"{each.name or name} {size(each.free)} of {size(each.total)} free"
         + (f", {each.used_percent:.0f} % busy" if each.used_percent is not None else "")
         for name, each in overview.memory.items()
     )
-    return "Memory: " + "; ".join(places) if overview.memory else ""
+    return "Memory: " + "; ".join(places) if overview.memory and not overview.nodes else ""

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateway.cli.commands import drain
+from gateway.cli import polling
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
 
@@ -28,7 +28,7 @@ def in_turn(*replies: Reply) -> Callable[[Any], Reply]:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "_INTERVAL_S", 0.001)
+    monkeypatch.setattr(polling, "INTERVAL_S", 0.001)
 
 
 def test_it_says_what_still_runs(server: FakeServer, lemonbus: Ends) -> None:
@@ -65,7 +65,7 @@ def test_an_undrain_meanwhile_ends_the_wait(server: FakeServer, lemonbus: Ends) 
 def test_an_interrupted_wait_says_that_the_server_stays_drained(
     server: FakeServer, lemonbus: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "time", Mock(sleep=Mock(side_effect=KeyboardInterrupt)))
+    monkeypatch.setattr(polling, "time", Mock(sleep=Mock(side_effect=KeyboardInterrupt)))
     server.replies[DRAIN] = state(2)
     code, out, err = lemonbus("drain", "--wait")
     assert (code, out) == (130, "")

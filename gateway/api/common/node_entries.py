@@ -1,0 +1,60 @@
+"""The nodes of a server as answers show them, where it has more than one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from gateway.api.common.machine_memory import MemoryEntry, memory_entries
+from protocol.messages.nodes import NodeReport
+
+
+class NodeEntry(msgspec.Struct):
+    """A machine of the server. The one named `head` is where the supervisor runs."""
+
+    name: str
+    state: Literal["ready", "draining", "drained", "lost"]
+    """With `draining` and `drained`, it gets no new models; `draining`: it still has some. `lost`: it is not reachable."""
+    age_seconds: float
+    """How long it has been ready or lost; of a node that is drained: since an operator said so."""
+    address: str
+    """For administrators: where other nodes reach it."""
+    cpus: int
+    devices: list[str]
+    """The kinds of its devices."""
+    labels: dict[str, str]
+    resources: dict[str, float]
+    """Custom resources that the cluster engine counts."""
+    memory: list[MemoryEntry]
+    """Of the node and of each of its devices with memory of its own, as it was read last."""
+    models: list[str]
+    """Those that it has or loads."""
+    workers: int
+    drained: bool
+    """Whether an operator has drained it. It stays so while it is lost, until an undrain or a restart of the server."""
+
+
+def node_entry(report: NodeReport, *, detail: bool) -> NodeEntry:
+    """Return a node as answers show it. ``detail``: with what only administrators may read."""
+    facts = report.facts
+    return NodeEntry(
+        name=facts.name,
+        state=report.state.value,
+        age_seconds=round(report.age, 3),
+        address=facts.address if detail else "",
+        cpus=facts.cpus,
+        devices=facts.devices,
+        labels=facts.labels,
+        resources=facts.resources,
+        memory=memory_entries(report.memory, detail=detail),
+        models=report.models,
+        workers=report.workers,
+        drained=report.drained,
+    )
+
+
+def node_entries(reports: Iterable[NodeReport], *, detail: bool) -> list[NodeEntry]:
+    """Return all nodes as answers show them."""
+    return [node_entry(each, detail=detail) for each in reports]
