@@ -120,8 +120,10 @@ class NodeState(enum.StrEnum):
     """An operator drains it: it gets no new models, and those that it has move or end."""
     DRAINED = "drained"
     """The same, and it has none left."""
+    UNREACHABLE = "unreachable"
+    """Its agent does not answer, but may answer again in time."""
     LOST = "lost"
-    """Its agent does not answer. What ran there counts as ended."""
+    """Its agent has not answered for too long. What ran there counts as ended."""
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -130,7 +132,7 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: NodeFacts
     state: NodeState
     age: Age = 0.0
-    """How long it has been ready or lost; of a node that is drained: since an operator said so."""
+    """How long it has been in this state; of a node that is drained: since an operator said so."""
     memory: list[Capacity] = []
     """As it was read last; empty if it never was, or the node is lost."""
     models: list[str] = []

@@ -72,9 +72,9 @@ class NodeOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     """A machine of a server that has several."""
 
     state: str
-    """``ready``, ``draining`` or ``drained`` (it gets no new models), or ``lost`` (it is not reachable)."""
+    """``ready``, ``draining`` or ``drained`` (it gets no new models), ``unreachable`` or ``lost``."""
     since: UnixTime = 0.0
-    """When it became ready or was lost; of a node that is drained: when an operator said so."""
+    """Since when it has been in this state; of a node that is drained: when an operator said so."""
     address: str = ""
     """Where other nodes reach it; for administrators."""
     cpus: int = 0

@@ -9,6 +9,8 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from protocol import RELEASE
 from protocol.failures import Code, Failure
 from protocol.messages.overview import (
@@ -27,6 +29,7 @@ from protocol.models.memory import Capacity
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.handlers.nodes import NodeReports
 from supervisor.handlers.server_state import with_device
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.recent_figures import RecentFigures
@@ -40,6 +43,7 @@ from supervisor.overview.report import (
     download_of,
     memory_of,
     model_overview,
+    nodes_of,
     request_overview,
     used_memory,
 )
@@ -77,13 +81,14 @@ class OverviewCalls:
         memory: Callable[[], list[Capacity]],
         held_on_devices: Callable[[str], Mapping[str, int]],
         disks: DiskSpaces,
+        nodes: NodeReports,
     ) -> None:
         """The functions return what is there now: problems, memory; whether a worker's engine holds memory of a GPU."""
         self._loop, self._bus, self._calls, self._max_loaded_models = loop, bus, calls, max_loaded_models
         self._models, self._view, self._processes, self._record = models, view, processes, record
         self._figures, self._tokens, self._ended = figures, tokens, ended
         self._downloads, self._problems = downloads, problems
-        self._memory, self._held_on_devices, self._disks = memory, held_on_devices, disks
+        self._memory, self._held_on_devices, self._disks, self._nodes = memory, held_on_devices, disks, nodes
         self._dates = Dates()
         loop.every(SAMPLE_INTERVAL_S, self._take_sample)
 
@@ -123,6 +128,7 @@ class OverviewCalls:
             },
             ended=self._ended.by_number,
             sample=self._figures.latest,
+            nodes=nodes_of(self._nodes.several(), self._dates, now) or msgspec.UNSET,
         )
         self._calls.answer(peer, call.number, report)
 
@@ -163,6 +169,7 @@ class OverviewCalls:
             if spec is not None
             else "",
             worker_pid=self._processes.pid(view.worker) if view.worker else 0,
+            node=self._nodes.node_of(view.worker),
         )
 
     def _cancel(self, peer: str, call: CancelRequest, _payload: bytes) -> None:

@@ -32,6 +32,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from supervisor.bus.worker_barrier import WorkerBarrier
+from supervisor.handlers.nodes import NodeReports
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.latest_stats import LatestStats
@@ -97,6 +98,7 @@ class HealthReports:
         memory: Callable[[], list[Capacity]],
         held_on_devices: Callable[[str], Mapping[str, int]],
         disks: DiskSpaces,
+        nodes: NodeReports,
         calls: GatewayCalls,
     ) -> None:
         """The functions return what is there now: processes on the bus, downloads, models of a former release, problems, memory.
@@ -108,7 +110,7 @@ class HealthReports:
         self._models, self._view, self._processes, self._counters = models, view, processes, counters
         self._record = record
         self._peers, self._downloads, self._former_models = peers, downloads, former_models
-        self._problems, self._calls = problems, calls
+        self._problems, self._nodes, self._calls = problems, nodes, calls
         self._started_at = loop.now()
 
     def handlers(self) -> dict[type, Handler]:
@@ -159,6 +161,7 @@ class HealthReports:
             memory_total=memory[0].total,
             memory=memory,
             disks=self._disks.known(),
+            nodes=self._nodes.several(),
         )
         self._disks.refresh()
         self._calls.answer(peer, call.number, report)
@@ -193,6 +196,7 @@ class HealthReports:
             restored_tokens=facts.restored_tokens if facts else 0,
             progress=self._view.progress(model.name),
             command=facts.command if facts else [],
+            node=self._nodes.node_of(model.worker),
             is_busy=bool(model.running or model.queued) or model.state is not ModelState.READY,
             pinned=model.pinned,
             ttl=model.ttl,

@@ -11,6 +11,7 @@ from protocol.config.settings import Settings
 from protocol.ids import RequestKey
 from protocol.messages.caller import KeyUsage, RateLimits
 from protocol.models.checkpoints import hub_cache
+from protocol.models.nodes import HEAD, NodeFacts
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.grant_notices import GrantNotices
@@ -119,6 +120,8 @@ class Components:
         directories = {"cache": Path(settings.cache_dir), "models": hub_cache(), "state": Path(settings.state_dir)}
         self.disks = DiskSpaces(loop, directories)
         self.memory = MachineMemory(settings.machine_dir, self.devices.capacities)
+        threads, devices = self.machine.cpu.threads, [device.value for device in self.machine.devices]
+        self.head = NodeFacts(HEAD, cpus=threads, devices=devices, memory=usable.memory)
         self._make_scheduler()
 
     def _make_scheduler(self) -> None:

@@ -16,6 +16,7 @@ from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.handlers.models.pull import Pulls
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
 from supervisor.handlers.models.variants import VariantQueries
+from supervisor.handlers.nodes import NodeCalls, NodeReports
 from supervisor.handlers.overview import OverviewCalls
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
@@ -54,6 +55,14 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         ),
         key_limits=lambda: components.admission.remaining(components.key_file.limited),
     )
+    nodes = NodeReports(
+        head=components.head,
+        memory=components.memory.read,
+        processes=processes,
+        view=view,
+        record=components.record,
+        others=list,
+    )
     unenforced = [f"{each.setting}: {each.text}" for each in limit_warnings(settings)]
 
     def problems() -> list[str]:
@@ -63,6 +72,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             *models.unknown_in_configuration(),
             *components.devices.problems(),
             *components.remote_lists.problems(),
+            *nodes.problems(),
             *unenforced,
         ]
 
@@ -82,6 +92,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         memory=components.memory.read,
         held_on_devices=components.held.on_devices,
         disks=components.disks,
+        nodes=nodes,
         calls=calls,
     )
     metrics_calls = MetricsCalls(
@@ -115,8 +126,11 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         memory=components.memory.read,
         held_on_devices=components.held.on_devices,
         disks=components.disks,
+        nodes=nodes,
     )
+    node_calls = NodeCalls(nodes, components.scheduler, components.decisions, components.record, calls)
     return [
+        node_calls.handlers(),
         overview.handlers(),
         usage.handlers(),
         health.handlers(),

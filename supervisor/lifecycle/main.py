@@ -185,6 +185,8 @@ def _use_held_memory(components: Components, keeper: KeeperClient) -> None:
     components.responses.use_journal(keeper.take(channel.RESPONSES), partial(keeper.hold, channel.RESPONSES))
     components.accounting.use_journal(keeper.take(channel.COUNTS), partial(keeper.hold, channel.COUNTS))
     components.usage_writer.start()
+    for node in components.record.drained_nodes:
+        components.scheduler.node_drains(node, True)
 
 
 def _warn_of_limits(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
 from protocol.messages.model_files import DownloadReport
+from protocol.messages.nodes import NodeReport
 from protocol.messages.overview import (
     Disk,
     Download,
@@ -17,6 +18,7 @@ from protocol.messages.overview import (
     ModelFailure,
     ModelLoad,
     ModelOverview,
+    NodeOverview,
     PlaceMemory,
     RequestOverview,
     WaitingKey,
@@ -45,6 +47,7 @@ class ModelSources(NamedTuple):
     shares: Iterable[WaitingShare] = ()
     device: str = ""
     worker_pid: int = 0
+    node: str = ""
 
     @property
     def is_shown(self) -> bool:
@@ -91,6 +94,7 @@ def model_overview(model: ModelSources, dates: Dates, now: float) -> ModelOvervi
         worker_pid=model.worker_pid,
         engine_pid=facts.engine_pid if facts is not None else 0,
         command=facts.command if facts is not None else [],
+        node=model.node,
     )
 
 
@@ -160,6 +164,22 @@ def memory_of(capacities: Iterable[Capacity]) -> dict[str, PlaceMemory]:
             limited_by=each.limit,
         )
         for each in capacities
+    }
+
+
+def nodes_of(reports: Iterable[NodeReport], dates: Dates, now: float) -> dict[str, NodeOverview]:
+    """Return the machines of the server by name, the head first."""
+    return {
+        each.facts.name: NodeOverview(
+            each.state.value,
+            since=round(dates.of(now - each.age), 1),
+            address=each.facts.address,
+            cpus=each.facts.cpus,
+            devices=each.facts.devices,
+            memory=memory_of(each.memory),
+            models=each.models,
+        )
+        for each in reports
     }
 
 

@@ -1,6 +1,6 @@
 """What one supervisor leaves to the next one.
 
-Whether the server is drained, which downloads are paused, which models failed at the start, how engines died. It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
+Whether the server is drained, and which of its nodes, which downloads are paused, which models failed at the start, how engines died. It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
 the keeper hold that: a supervisor that dies meanwhile leaves the former state, whole.
 """
 
@@ -26,6 +26,8 @@ MAX_MODELS: Final = 64
 """Models whose deaths are kept."""
 MAX_PAUSED: Final = 64
 """Downloads that may be paused."""
+MAX_DRAINED_NODES: Final = 4096
+"""Nodes that may be drained."""
 _REASON_LENGTH: Final = 300
 _READ_BYTES: Final = 4 * 1024 * 1024
 """More than a record can have."""
@@ -67,6 +69,8 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     """Registered name, or that of a model that is not registered yet → its download."""
     deaths: dict[str, Deaths] = {}
     """Registered name → how its engines died; the model whose engine died last is the last one."""
+    drained_nodes: dict[str, float] = {}
+    """Node → when an operator drained it, by the same clock as deaths."""
 
 
 class ServerRecord:
@@ -105,6 +109,24 @@ class ServerRecord:
     def set_drained(self, drained: bool) -> None:
         """Note whether the server is drained."""
         self._kept.drained = drained
+        self._write()
+
+    @property
+    def drained_nodes(self) -> dict[str, float]:
+        """How many seconds ago an operator drained which node."""
+        now = self._clock()
+        return {name: now - at for name, at in self._kept.drained_nodes.items()}
+
+    def set_node_drained(self, node: str, drained: bool) -> None:
+        """Note whether a node is drained; raises ``conflict`` if too many are."""
+        nodes = self._kept.drained_nodes
+        if not drained:
+            nodes.pop(node, None)
+        elif node not in nodes:
+            if len(nodes) >= MAX_DRAINED_NODES:
+                reason = f"{MAX_DRAINED_NODES} nodes are drained already: undrain one"
+                raise Failure(Code.CONFLICT, reason, param="name").raised()
+            nodes[node] = self._clock()
         self._write()
 
     @property

@@ -15,10 +15,13 @@ class NodeEntry(msgspec.Struct):
     """A machine of the server. The one named `head` is where the supervisor runs."""
 
     name: str
-    state: Literal["ready", "draining", "drained", "lost"]
-    """With `draining` and `drained`, it gets no new models; `draining`: it still has some. `lost`: it is not reachable."""
+    state: Literal["ready", "draining", "drained", "unreachable", "lost"]
+    """With `draining` and `drained`, it gets no new models; `draining`: it still has some.
+
+    `unreachable`: it does not answer at the moment; `lost`: for so long that what ran there counts as ended.
+    """
     age_seconds: float
-    """How long it has been ready or lost; of a node that is drained: since an operator said so."""
+    """How long it has been in this state; of a node that is drained: since an operator said so."""
     address: str
     """For administrators: where other nodes reach it."""
     cpus: int

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.node_entries import NodeEntry, node_entries, node_entry
-from gateway.api.common.operations import NOT_FOUND
+from gateway.api.common.operations import CONFLICT, NOT_FOUND
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.nodes import DrainNode, ListNodes, NodeReport, NodesReport
 
@@ -35,7 +35,7 @@ def list_nodes(caller: HttpCaller, _request: Nothing) -> NodesAnswer:
     return NodesAnswer(node_entries(report.nodes, detail=True))
 
 
-@route("POST", "/internal/nodes/{name}/drain", changes=True, action="drain a node", failures=NOT_FOUND)
+@route("POST", "/internal/nodes/{name}/drain", changes=True, action="drain a node", failures=NOT_FOUND | CONFLICT)
 def drain_node(caller: HttpCaller, node: NamedNode) -> NodeEntry:
     """Gives a node no new models from now on; those that it has are loaded elsewhere, and end there when their requests have.
 

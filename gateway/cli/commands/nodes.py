@@ -98,7 +98,7 @@ def _wait(server: ApiClient, node: NodeEntry, timeout: float | None) -> NodeEntr
         nodes = server.ask(list_nodes, Nothing()).nodes
         return next((each for each in nodes if each.name == node.name), replace(node, state="lost", models=[]))
 
-    said = ""
+    shown = ""
     for polled in chain([node], polling.answers(ask, timeout)):
         if polled is None:
             continue
@@ -107,7 +107,7 @@ def _wait(server: ApiClient, node: NodeEntry, timeout: float | None) -> NodeEntr
             raise CommandError(f"the node {node.name} was undrained meanwhile")
         if not node.models:
             return node
-        if _left(node) != said:
-            said = _left(node)
-            click.echo(f"Node {output.plain(node.name)}: {said}", err=True)
+        if _left(node) != shown:
+            shown = _left(node)
+            click.echo(f"Node {output.plain(node.name)}: {shown}", err=True)
     raise CommandError(f"after {timeout:g} s, node {node.name} still has {', '.join(node.models)}; it stays drained")

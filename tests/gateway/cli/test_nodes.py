@@ -92,7 +92,7 @@ def test_an_interrupted_wait_says_that_the_node_stays_drained(
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "said"),
+    ("end", "code", "text"),
     [
         ([node("lost")], 0, "Node gpu2 is not reachable, and stays drained when it comes back."),
         ([], 0, "Node gpu2 is not reachable, and stays drained when it comes back."),
@@ -100,12 +100,12 @@ def test_an_interrupted_wait_says_that_the_node_stays_drained(
     ],
 )
 def test_the_wait_ends_when_the_node_does(
-    server: FakeServer, lemonbus: Ends, end: list[dict[str, Any]], code: int, said: str
+    server: FakeServer, lemonbus: Ends, end: list[dict[str, Any]], code: int, text: str
 ) -> None:
     server.replies[DRAIN] = Reply(node("draining", "a"))
     server.replies[LIST] = listed(*end)
     ended, out, err = lemonbus("nodes", "drain", "gpu2")
-    assert (ended, said in out + err) == (code, True)
+    assert (ended, text in out + err) == (code, True)
 
 
 def test_an_undrain_says_what_the_node_does_then(server: FakeServer, lemonbus: Ends) -> None:

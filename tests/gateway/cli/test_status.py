@@ -17,8 +17,10 @@ from protocol.messages.health import (
     ModelProblem,
     RunningModel,
 )
+from protocol.messages.nodes import NodeReport, NodeState
 from protocol.messages.peers import LoadStage, Peer
 from protocol.models.memory import Capacity
+from protocol.models.nodes import NodeFacts
 from protocol.models.recipes import ModelSpec
 from tests.gateway.cli.canned_responses import health
 from tests.gateway.cli.conftest import Ends
@@ -133,3 +135,32 @@ def test_status_shows_what_is_left_of_the_machine(server: FakeServer, lemonbus: 
         "MIG-1 0 B 9.0 GB - -",
     ]
     assert "Free disk space: 98 MB for cache, 5.0 GB for state" in lines
+
+
+def test_status_of_several_machines_names_the_node_of_each_model(server: FakeServer, lemonbus: Ends) -> None:
+    spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
+    ready = RunningModel(spec, "w1", "ready", 10, 0.0, 4, node="gpu2")
+    lost = NodeReport(NodeFacts("gpu3"), NodeState.LOST, 12.0)
+    nodes = [NodeReport(NodeFacts("gpu2", devices=["cpu"]), NodeState.READY, 70.0, models=["A"]), lost]
+    problem = "node gpu3 is not reachable; its models are loaded elsewhere"
+    memory = [Capacity("host", 64_000_000_000, 5_300_000_000)]
+    server.replies["GET", "/v1/health"] = health(models=[ready], nodes=nodes, problems=[problem], memory=memory)
+    lines = [" ".join(line.split()) for line in lemonbus("status")[1].splitlines()]
+    assert lines[1] == f"Problem: {problem}"
+    assert "MODEL STATE NODE RUNNING WAITING CONTEXT RECIPE LAST USE UNLOADED IN" in lines
+    assert "A ready gpu2 0 of 4 0 - llamacpp - -" in lines
+    at = lines.index("NODE STATE FOR MODELS DEVICES MEMORY FREE ADDRESS")
+    assert lines[at + 1 : at + 3] == ["gpu2 ready 1 min 1 cpu - -", "gpu3 lost 12 s - - - -"]
+    assert not any(line.startswith("MEMORY") for line in lines), "it is in the table of nodes"
+    shown = json.loads(lemonbus("status", "--json")[1])
+    assert [each["name"] for each in shown["lemonbus"]["nodes"]] == ["gpu2", "gpu3"]
+    assert shown["all_models_loaded"][0]["node"] == shown["lemonbus"]["models"][0]["node"] == "gpu2"
+
+
+def test_the_health_of_one_machine_names_no_node(server: FakeServer, lemonbus: Ends) -> None:
+    spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
+    server.replies["GET", "/v1/health"] = health(models=[RunningModel(spec, "w1", "ready", 10, 0.0, 4)])
+    shown = json.loads(lemonbus("status", "--json")[1])
+    assert "nodes" not in shown["lemonbus"]
+    assert not any("node" in each for each in (*shown["all_models_loaded"], *shown["lemonbus"]["models"]))
+    assert "NODE" not in lemonbus("status")[1]

@@ -6,6 +6,7 @@ import json
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gateway.overview.view import Access, Viewer, overview_for
 from protocol.messages.overview import (
@@ -16,6 +17,7 @@ from protocol.messages.overview import (
     ModelDeaths,
     ModelFailure,
     ModelOverview,
+    NodeOverview,
     OverviewReport,
     PlaceMemory,
     RequestOverview,
@@ -62,6 +64,10 @@ REPORT = OverviewReport(
 )
 
 
+NODE = NodeOverview("ready", 1.0, SECRET, 8, ["cpu"], {"host": PlaceMemory(8, 4, limited_by=SECRET)}, ["big", "chat-a"])
+CLUSTER = structs.replace(REPORT, nodes={"gpu2": NODE})
+
+
 def viewer(*, admin: bool = False, key: str = "", needed: bool = False, models: tuple[str, ...] = ()) -> Viewer:
     return Viewer(Access(admin, key, needed), models)
 
@@ -82,6 +88,14 @@ def test_a_key_sees_its_models_and_its_requests() -> None:
     assert (seen.running, seen.waiting) == (2, 1), "others are counted"
     assert seen.server.default_model == ""
     assert seen.models["chat-a"].deaths == REPORT.models["chat-a"].deaths
+
+
+def test_an_administrator_sees_all_of_a_node_and_a_key_its_models_there() -> None:
+    assert overview_for(CLUSTER, viewer(admin=True)).nodes == CLUSTER.nodes
+    seen = overview_for(CLUSTER, viewer(key="mine", needed=True, models=("chat-*",)))
+    place = PlaceMemory(8, 4)
+    assert seen.nodes == {"gpu2": structs.replace(NODE, address="", memory={"host": place}, models=["chat-a"])}
+    assert "nodes" not in msgspec.to_builtins(overview_for(REPORT, viewer())), "the server has one machine"
 
 
 @pytest.mark.parametrize("who", [viewer(), viewer(key="mine", needed=True)])

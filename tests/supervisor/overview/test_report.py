@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import Progress
 from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.model_files import DownloadReport
-from protocol.messages.overview import ModelDeath, PlaceMemory
+from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.overview import ModelDeath, NodeOverview, PlaceMemory
 from protocol.messages.peers import EngineReady, LoadStage
 from protocol.messages.recovery import RequestSnapshot
 from protocol.models.memory import HOST, Capacity
+from protocol.models.nodes import NodeFacts
 from supervisor.metrics.recent_figures import ModelSpeed
 from supervisor.overview.dates import STEP_S, Dates
 from supervisor.overview.report import (
@@ -22,6 +25,7 @@ from supervisor.overview.report import (
     download_of,
     memory_of,
     model_overview,
+    nodes_of,
     request_overview,
     used_memory,
 )
@@ -197,3 +201,15 @@ def test_memory_is_shown_in_whole_mib() -> None:
         "gpu": PlaceMemory(4 * mib, mib, "GPU", 5.0),
     }
     assert used_memory(places) == {HOST: 5 * mib - 5, "gpu": 3 * mib}
+
+
+def test_a_node_keeps_its_date_while_its_age_grows() -> None:
+    dates = Dates()
+    facts = NodeFacts("gpu2", address="10.0.0.2", cpus=8, devices=["nvidia_gpu"])
+    first = NodeReport(facts, NodeState.DRAINING, 40.0, [Capacity(HOST, 8, 3)], ["a"], 2, True)
+    dates.read(WALL, 500.0)
+    shown = nodes_of([first], dates, 500.0)
+    place = PlaceMemory(8, 0)
+    assert shown == {"gpu2": NodeOverview("draining", WALL - 40.0, "10.0.0.2", 8, ["nvidia_gpu"], {HOST: place}, ["a"])}
+    dates.read(WALL + 7.0, 507.0)
+    assert nodes_of([structs.replace(first, age=47.0)], dates, 507.0) == shown

@@ -11,7 +11,14 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import Registration
 from protocol.messages.readiness import ServerReadiness
-from supervisor.persistence.server_record import MAX_DEATHS, MAX_MODELS, MAX_PAUSED, PausedDownload, ServerRecord
+from supervisor.persistence.server_record import (
+    MAX_DEATHS,
+    MAX_DRAINED_NODES,
+    MAX_MODELS,
+    MAX_PAUSED,
+    PausedDownload,
+    ServerRecord,
+)
 
 FAILED = Failure(Code.LOAD_FAILED, "it does not start", model="big")
 
@@ -111,3 +118,27 @@ def test_a_record_that_cannot_be_read_is_an_empty_one(keeper: FakeKeeper) -> Non
     assert not record.drained
     record.set_drained(True)
     assert keeper.successor().drained
+
+
+def test_the_next_supervisor_knows_which_nodes_are_drained_and_since_when(keeper: FakeKeeper) -> None:
+    first = keeper.successor()
+    first.set_node_drained("gpu2", True)
+    keeper.now += 3.0
+    first.set_node_drained("gpu3", True)
+    first.set_node_drained("gpu2", True)
+    keeper.now += 1.0
+    second = keeper.successor()
+    assert second.drained_nodes == {"gpu2": 4.0, "gpu3": 1.0}
+    second.set_node_drained("gpu2", False)
+    second.set_node_drained("other", False)
+    assert keeper.successor().drained_nodes == {"gpu3": 1.0}
+
+
+def test_drained_nodes_are_bounded() -> None:
+    record = ServerRecord()
+    for number in range(MAX_DRAINED_NODES):
+        record.set_node_drained(f"n{number}", True)
+    record.set_node_drained("n0", True)
+    with pytest.raises(LemonbusError) as refused:
+        record.set_node_drained("more", True)
+    assert refused.value.failure.code is Code.CONFLICT

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from rich.cells import cell_len
 
 from gateway.cli.live.layout import ScreenContent, ScreenLayout, Style, lay_out, text_of
 from gateway.cli.live.sections import ORDERS
 from gateway.cli.live.terminal import parse_keys
 from gateway.cli.live.viewer import Viewed, moved, notice_of
-from protocol.messages.overview import ServerOverview
+from protocol.messages.overview import NodeOverview, PlaceMemory, ServerOverview
 from tests.gateway.cli.live.overviews import BROKEN, BUSY, IDLE, NOW, overview
 
 URL = "http://gpu1:13305"
@@ -44,6 +45,25 @@ def test_a_wider_screen_has_more_columns(width: int, head: str, busy: str) -> No
     assert head in lines
     assert busy in lines
     assert all(cell_len(text_of(line)) <= width for line in page(width).lines)
+
+
+def test_several_machines_have_a_table_and_each_model_its_node() -> None:
+    lost = NodeOverview("lost", NOW - 12)
+    card = PlaceMemory(24 * 10**9, 2 * 10**9, "Card")
+    ready = NodeOverview("ready", NOW - 70, devices=["nvidia_gpu"], memory={"GPU-1": card}, models=["busy"])
+    several = overview(
+        models={"busy": structs.replace(BUSY, node="gpu2"), "idle": IDLE}, nodes={"gpu2": ready, "gpu3": lost}
+    )
+    lines = shown(lay_out(ScreenContent(several, NOW, URL), 200, 60))
+    assert "MODEL STATE NODE RUN WAIT TOK/S 1ST TOKEN MEMORY CONTEXT DEVICE USE" in lines
+    assert "busy ready gpu2 4/4 3 21.5 0.31 s 700 MB 4096 cpu in use" in lines
+    at = lines.index("Nodes")
+    assert lines[at + 1 : at + 4] == [
+        "NODE STATE FOR MODELS DEVICES MEMORY FREE",
+        "gpu2 ready 1 min 1 nvidia_gpu Card 2.0 GB",
+        "gpu3 lost 12 s - - -",
+    ]
+    assert not any(line.startswith("Memory: ") for line in lines), "it is in the table of nodes"
 
 
 def test_everything_that_an_operator_asks_is_there() -> None:

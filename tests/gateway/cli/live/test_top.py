@@ -13,9 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from msgspec import structs
 
+from protocol.messages.overview import NodeOverview
 from tests.gateway.cli.conftest import Ends
-from tests.gateway.cli.live.overviews import NOW, fields
+from tests.gateway.cli.live.overviews import BUSY, NOW, fields
 from tests.gateway.cli.live.streaming import OVERVIEW, OverviewStream, streams
 from tests.gateway.cli.terminal_process import LAUNCH, TerminalProcess
 from tests.gateway.fake_server import FakeServer, Reply
@@ -209,5 +211,11 @@ def test_ps_lists_what_is_loaded_or_being_loaded(server: FakeServer, lemonbus: E
         "loading loading 30%, 42 s - 1 - - - -",
     ]
     assert list(json.loads(lemonbus("ps", "--json")[1])) == ["busy", "idle", "loading"]
+    moved = {"busy": structs.replace(BUSY, node="gpu2")}
+    server.replies[OVERVIEW] = Reply(fields(nodes={"gpu2": NodeOverview("ready")}, models=moved))
+    assert [" ".join(line.split()) for line in lemonbus("ps")[1].splitlines()] == [
+        "NAME STATE NODE RUNNING WAITING MEMORY DEVICE CONTEXT UNTIL",
+        "busy ready gpu2 4 of 4 3 700 MB cpu 4096 in use",
+    ]
     server.replies[OVERVIEW] = Reply(fields(models={}))
     assert lemonbus("ps") == (0, "", "No model is loaded; the first request for one loads it.\n")
