@@ -53,11 +53,11 @@ def _known_already(state: SchedulerState, key: RequestKey, name: str) -> bool:
 
     ``name``: that of its model.
     """
-    if any(model.queue.has(key) for model in state.models.values()):
+    if key in state.index.waiting:
         return True
     ended_at = state.ended_before.pop(key, "")
-    running_on = next((model.worker for model in state.models.values() if key in model.grants), None)
-    worker_id = running_on.id if running_on is not None else ended_at
+    model = state.index.running.get(key)
+    worker_id = model.worker.id if model is not None and model.worker is not None else ended_at
     if worker_id in state.workers:
         state.emit(NotifyGrant(key.gateway, GrantedAttempt(key.number, key.attempt, worker_id, name)))
     elif worker_id:
@@ -100,23 +100,19 @@ def state_read(state: SchedulerState, key: RequestKey, request: SubmitRequest, p
 
 def expect_no_piece_after(state: SchedulerState, gateway: str, number: int) -> None:
     """The piece after this one of a long list has come, or never will. This one's end may still have to be reported."""
-    for model in state.models.values():
-        model.unfinished.pop((gateway, number), None)
-        for key, running in model.grants.items():
-            if (key.gateway, key.number) == (gateway, number):
-                running.more = False
+    for key, model in list(state.index.lists.get((gateway, number), {}).items()):
+        model.expect_no_piece_after(key)
 
 
 def request_cancelled(state: SchedulerState, key: RequestKey, reason: str) -> None:
     """The client is gone. A grant ends when the worker reports the attempt's end, not now."""
     expect_no_piece_after(state, key.gateway, key.number)
-    for model in state.models.values():
-        if key in model.grants:
-            if model.worker:
-                state.emit(SendMessage(model.worker.id, Cancel(*key, reason)))
-            return
-        if model.queue.remove(key):
-            return
+    model = state.index.running.get(key)
+    if model is not None:
+        if model.worker:
+            state.emit(SendMessage(model.worker.id, Cancel(*key, reason)))
+    elif key in state.index.waiting:
+        state.index.waiting[key].queue.remove(key)
 
 
 # ---- loads and unloads -------------------------------------------------------------------------------------------
@@ -261,12 +257,10 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
         for call in model.unloaders:
             call.abandoned = call.abandoned or call.peer == gateway
         model.returning = {key: order for key, order in model.returning.items() if key[0] != gateway}
-        model.unfinished = {key: caller for key, caller in model.unfinished.items() if key[0] != gateway}
-        for key, running in model.grants.items():
-            if key.gateway == gateway:
-                running.more = False
-                if model.worker:
-                    state.emit(SendMessage(model.worker.id, Cancel(*key, Code.GATEWAY_GONE)))
+        for key in [key for key in (*model.grants, *model.unfinished) if key.gateway == gateway]:
+            model.expect_no_piece_after(key)
+            if model.worker and key in model.grants:
+                state.emit(SendMessage(model.worker.id, Cancel(*key, Code.GATEWAY_GONE)))
 
 
 def close(state: SchedulerState) -> None:

@@ -32,7 +32,8 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
     """
     known = state.replica_sets.get(target.name)
     if known is None:
-        known = ReplicaSet(target.name, target.type, state.policies.of(target.name), provisional=target.provisional)
+        policy = state.policies.of(target.name)
+        known = ReplicaSet(target.name, target.type, policy, state.index, provisional=target.provisional)
         state.replica_sets[target.name] = known
         add_replica(state, known, 1).last_use = state.past_use.pop(target.name, NEVER)
     model = known.lead

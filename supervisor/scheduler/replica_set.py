@@ -21,6 +21,7 @@ has a set of one, in which each rule below has no effect.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.messages.models import PolicyOverrides
@@ -29,6 +30,7 @@ from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall
+from supervisor.scheduler.state_index import StateIndex
 
 if TYPE_CHECKING:  # a replica knows its set, and a set its replicas
     from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -57,8 +59,11 @@ def replica_key(name: str, number: int) -> str:
 class ReplicaSet:
     """One model, whatever its number of engines."""
 
-    def __init__(self, name: str, model_type: str, policy: ModelPolicy, *, provisional: bool = False) -> None:
-        """Nothing waits, and there is no replica yet."""
+    def __init__(
+        self, name: str, model_type: str, policy: ModelPolicy, index: StateIndex, *, provisional: bool = False
+    ) -> None:
+        """Nothing waits, and there is no replica yet. The ``index`` is to be kept up to date."""
+        self.index = index
         self.name = name
         self.type = model_type
         self.policy = policy
@@ -69,7 +74,7 @@ class ReplicaSet:
         self.overrides = PolicyOverrides()
         """What calls have asked for, until it is unloaded."""
         self.rollback_overrides = PolicyOverrides()
-        self.queue = RequestQueue()
+        self.queue = RequestQueue(partial(index.queued, self), index.unqueued)
         self.fair_share = FairShare()
         self.next_announcement = 0.0
         """Until when no gateway is told the positions of its requests in the queue."""

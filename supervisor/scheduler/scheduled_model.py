@@ -72,8 +72,8 @@ class ScheduledModel:
         """Requests before this order waited for the load, and are served before the model is evicted."""
         self.returning: dict[tuple[str, int], int] = {}
         """(gateway, number) → order of requests that are about to be retried: a retry keeps its position."""
-        self.unfinished: dict[tuple[str, int], Caller | None] = {}
-        """(gateway, number) of ended pieces of long lists whose next pieces are still to come → the request's API key."""
+        self.unfinished: dict[RequestKey, Caller | None] = {}
+        """Ended pieces of long lists whose next pieces are still to come → the request's API key."""
         self.backoff = Backoff(restarts)
         self.memory = 0
         """Measured resident bytes of its last load; 0 if unknown."""
@@ -225,10 +225,37 @@ class ScheduledModel:
             del self.returning[next(iter(self.returning))]
         self.returning[key.gateway, key.number] = order
 
+    def add_grant(self, key: RequestKey, grant: SlotGrant) -> None:
+        """Give an attempt its slots."""
+        self.grants[key] = grant
+        self.replica_set.index.granted(self, key, grant)
+
+    def end_grant(self, key: RequestKey) -> SlotGrant:
+        """Take the slots of an attempt back."""
+        grant = self.grants.pop(key)
+        self.abandoned.discard(key)
+        self.replica_set.index.ended(self, key, grant)
+        return grant
+
+    def expect_piece_after(self, key: RequestKey, caller: Caller | None) -> None:
+        """A piece of a long list has ended well, and the next one is still to come."""
+        self.unfinished[key] = caller
+        self.replica_set.index.paused(self, key, caller)
+
+    def expect_no_piece_after(self, key: RequestKey) -> None:
+        """The piece after this one has come, or never will. This one's end may still have to be reported."""
+        self.replica_set.index.forget_piece(key)
+        if key in self.grants:
+            self.grants[key].more = False
+        if key in self.unfinished:
+            self.replica_set.index.continued(self.unfinished.pop(key))
+
     def end_runs(self) -> None:
         """Forget all grants: the engine is gone."""
-        self.grants.clear()
-        self.unfinished.clear()
+        for key in list(self.grants):
+            self.end_grant(key)
+        for key in list(self.unfinished):
+            self.expect_no_piece_after(key)
         self.abandoned.clear()
 
     def used_until(self, end: float) -> None:

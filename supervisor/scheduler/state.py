@@ -22,6 +22,7 @@ from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
 from supervisor.scheduler.scheduler_node import SchedulerNode
+from supervisor.scheduler.state_index import StateIndex
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
@@ -60,6 +61,7 @@ class SchedulerState:
         self.models: dict[str, ScheduledModel] = {}
         """Their engines, present and future, by their keys: one for most models."""
         self.workers: dict[str, ScheduledWorker] = {}
+        self.index = StateIndex()
         self.closing = False
         self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts)}
         """By name. The head is always there."""

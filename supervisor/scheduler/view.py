@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeGuard
 
 from msgspec import structs
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.caller import Caller
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import OptionValue
@@ -204,33 +202,18 @@ class SchedulerView:
         """Return whether an attempt waits, runs, or had ended before this supervisor took over."""
         if key in self._state.ended_before:
             return True
-        return any(key in model.grants or model.queue.has(key) for model in self._state.models.values())
+        return key in self._state.index.running or key in self._state.index.waiting
 
     # API keys
 
     def requests_of_key(self, key: str) -> int:
         """Return how many requests of an API key wait or run, by its name; a long list also between two of its pieces."""
-        return len(self._running_of_key(key)) + sum(model.queue.count_of(key) for model in self._state.models.values())
+        return self._state.index.of_key(key).requests
 
     def reserved_tokens(self, key: str) -> int:
         """Return how many tokens the waiting and running requests of an API key reserve."""
-        running = sum(caller.reserved_tokens for caller in self._running_of_key(key))
-        return running + sum(model.queue.tokens_reserved_by(key) for model in self._state.models.values())
-
-    def _running_of_key(self, key: str) -> list[Caller]:
-        models = self._state.models.values()
-        callers = [grant.caller for model in models for grant in model.grants.values()]
-        callers += [caller for model in models for caller in model.unfinished.values()]
-        return [caller for caller in callers if _is_of_key(caller, key)]
+        return self._state.index.of_key(key).tokens
 
     def workers_of_key(self, key: str) -> list[str]:
         """Return the workers that run requests of an API key."""
-        return [
-            model.worker.id
-            for model in self._state.models.values()
-            if model.worker and any(_is_of_key(grant.caller, key) for grant in model.grants.values())
-        ]
-
-
-def _is_of_key(caller: Caller | None, key: str) -> TypeGuard[Caller]:
-    return caller is not None and caller.key == key
+        return [model.worker.id for model in self._state.index.of_key(key).running_on if model.worker]

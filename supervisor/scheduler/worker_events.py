@@ -165,29 +165,27 @@ def attempt_ended(
 
     ``tokens``: of prompt and answer. ``output_tokens``: of the answer alone. ``ended_at``: when it stopped, if not now.
     """
-    for model in state.models.values():
-        grant = model.grants.pop(key, None)
-        if grant is None:
-            continue
-        model.abandoned.discard(key)
-        if not code and grant.more:
-            model.unfinished[key.gateway, key.number] = grant.caller
-        model.fair_share.settle(grant.caller.key if grant.caller else "", grant.charged, tokens)
-        if not code and output_tokens:
-            model.fair_share.learn(output_tokens)
-        if grant.weight:
-            model.used_until(now if ended_at is None else min(now, ended_at))
-        state.settled = state.settled and not model.stuck and not idle_ttl.expired(model, now)
-        if not code and grant.weight:
-            model.replica_set.measure_service(now - grant.began)
-        elif code == Code.RETURNED:
-            model.expect_return(key, grant.order)
-            _refuse_returned(state, key, model.name)
-        return attempt_view(model, grant)
-    if code == Code.RETURNED:
-        # A read has no grant, but its gateway waits anyway.
-        _refuse_returned(state, key, "")
-    return None
+    model = state.index.running.get(key)
+    if model is None:
+        if code == Code.RETURNED:
+            # A read has no grant, but its gateway waits anyway.
+            _refuse_returned(state, key, "")
+        return None
+    grant = model.end_grant(key)
+    if not code and grant.more:
+        model.expect_piece_after(key, grant.caller)
+    model.fair_share.settle(grant.caller.key if grant.caller else "", grant.charged, tokens)
+    if not code and output_tokens:
+        model.fair_share.learn(output_tokens)
+    if grant.weight:
+        model.used_until(now if ended_at is None else min(now, ended_at))
+    state.settled = state.settled and not model.stuck and not idle_ttl.expired(model, now)
+    if not code and grant.weight:
+        model.replica_set.measure_service(now - grant.began)
+    elif code == Code.RETURNED:
+        model.expect_return(key, grant.order)
+        _refuse_returned(state, key, model.name)
+    return attempt_view(model, grant)
 
 
 def _refuse_returned(state: SchedulerState, key: RequestKey, model: str) -> None:

@@ -63,7 +63,7 @@ def grant(
     if weight:
         state.metrics.attempt_granted(model.name, waited)
     request = waiting.request
-    model.grants[waiting.key] = SlotGrant(
+    its = SlotGrant(
         weight=weight,
         usual_weight=min(request.weight, weight, model.slots),
         began=now,
@@ -76,6 +76,7 @@ def grant(
         facts=request,
         since=waiting.since,
     )
+    model.add_grant(waiting.key, its)
     model.last_use = now
     if state.limits.verbose:
         fields = {

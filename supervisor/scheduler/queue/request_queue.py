@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from protocol.ids import RequestKey
 from supervisor.scheduler.queue.work_items import QueuedRequest, key_of
 
 
+def _ignore(_: QueuedRequest) -> None:
+    pass
+
+
 class RequestQueue:
     """The waiting requests of a model. Iterating yields them in the order of arrival."""
 
-    def __init__(self) -> None:
-        """Nothing waits."""
+    def __init__(
+        self,
+        added: Callable[[QueuedRequest], None] = _ignore,
+        removed: Callable[[QueuedRequest], None] = _ignore,
+    ) -> None:
+        """Nothing waits. ``added``, ``removed``: called when a request begins to wait, or no longer does."""
+        self._added, self._removed = added, removed
         self._requests: dict[RequestKey, QueuedRequest] = {}
         self._by_key: dict[str, list[QueuedRequest]] = {}
         """API key → its requests in the order of arrival. A key without requests is not in it."""
@@ -26,7 +35,6 @@ class RequestQueue:
         self.bytes = 0
         """The sizes of all request bodies."""
         self._bytes_of: Counter[str] = Counter()
-        self._reserved_by: Counter[str] = Counter()
         self.reads = 0
         """How many need no slot."""
 
@@ -45,8 +53,8 @@ class RequestQueue:
         self._unannounced.append(waiting)
         self.bytes += waiting.request.size
         self._bytes_of[key_of(waiting)] += waiting.request.size
-        self._reserved_by[key_of(waiting)] += _tokens_of(waiting)
         self.reads += waiting.is_read
+        self._added(waiting)
 
     def has(self, key: RequestKey) -> bool:
         """Return whether a request waits."""
@@ -61,10 +69,10 @@ class RequestQueue:
         del own[bisect.bisect_left(own, waiting.order, key=_order)]
         self.bytes -= waiting.request.size
         self._bytes_of[key_of(waiting)] -= waiting.request.size
-        self._reserved_by[key_of(waiting)] -= _tokens_of(waiting)
         if not own:
-            del self._by_key[key_of(waiting)], self._bytes_of[key_of(waiting)], self._reserved_by[key_of(waiting)]
+            del self._by_key[key_of(waiting)], self._bytes_of[key_of(waiting)]
         self.reads -= waiting.is_read
+        self._removed(waiting)
         return True
 
     @property
@@ -84,10 +92,6 @@ class RequestQueue:
     def bytes_of(self, api_key: str) -> int:
         """Return the total size of the bodies of an API key's waiting requests."""
         return self._bytes_of[api_key]
-
-    def tokens_reserved_by(self, api_key: str) -> int:
-        """Return how many tokens the waiting requests of an API key reserve."""
-        return self._reserved_by[api_key]
 
     def heads(self, before: int) -> dict[str, QueuedRequest]:
         """Return the first request of each API key that needs slots and came before the order ``before``."""
@@ -109,10 +113,6 @@ class RequestQueue:
 
     def _waits(self, waiting: QueuedRequest) -> bool:
         return self._requests.get(waiting.key) is waiting
-
-
-def _tokens_of(waiting: QueuedRequest) -> int:
-    return waiting.request.caller.reserved_tokens if waiting.request.caller else 0
 
 
 def _order(waiting: QueuedRequest) -> int:

@@ -175,7 +175,7 @@ def _restore_grants(state: SchedulerState, world: World) -> None:
     for _, attempt, worker_id in sorted(attempts, key=lambda each: each[0]):
         model = _model_of(state, worker_id)
         if model is not None:
-            model.grants[attempt.key] = SlotGrant(
+            grant = SlotGrant(
                 weight=attempt.weight,
                 usual_weight=attempt.weight,
                 began=attempt.began,
@@ -185,6 +185,7 @@ def _restore_grants(state: SchedulerState, world: World) -> None:
                 facts=attempt.facts,
                 since=attempt.since or attempt.began,
             )
+            model.add_grant(attempt.key, grant)
             if attempt.abandoned:
                 model.abandoned.add(attempt.key)
 

@@ -182,4 +182,5 @@ class EffectPlayer:
         """Compare what the scheduler believes with what the workers are really doing."""
         invariants.check_models(self.scheduler, self.workers, self.slots)
         invariants.check_policies(self.scheduler, self.before_change)
+        invariants.check_index(self.scheduler)
         invariants.check_requests(self.scheduler, self.workers, self.ended, self.live)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.models import Loaded, PolicyOverrides
 from protocol.messages.recovery import RememberState
 from supervisor.scheduler.effects import AnswerCall, Effect, SendMessage
@@ -31,15 +32,35 @@ def check_models(scheduler: Scheduler, workers: Mapping[str, SimulatedWorker], s
         assert sum(granted.values()) == model.busy <= slots
         assert model.abandoned <= simulated.abandoned & set(simulated.running)
         assert model.queue.bytes == sum(waiting.request.size for waiting in model.queue)
-        reserved = Counter[str]()
-        for waiting in model.queue:
-            if caller := waiting.request.caller:
-                reserved[caller.key] += caller.reserved_tokens
-        assert all(model.queue.tokens_reserved_by(key) == tokens for key, tokens in reserved.items())
         orders = [waiting.order for waiting in model.queue]
         assert orders == sorted(orders)
     holding = [worker for worker in scheduler._state.workers.values() if worker.counts_as_loaded]
     assert len(holding) <= scheduler._state.limits.models
+
+
+def check_index(scheduler: Scheduler) -> None:
+    """What the index finds is what a look at all models finds."""
+    state, index = scheduler._state, scheduler._state.index
+    sets, models = state.replica_sets.values(), list(state.models.values())
+    assert index.running == {key: model for model in models for key in model.grants}
+    assert index.waiting == {waiting.key: each for each in sets for waiting in each.queue}
+    pieces = {key for model in models for key, grant in model.grants.items() if grant.more}
+    pieces.update(key for model in models for key in model.unfinished)
+    assert pieces == {key for attempts in index.lists.values() for key in attempts}
+    callers = [waiting.request.caller for each in sets for waiting in each.queue]
+    callers += [grant.caller for model in models for grant in model.grants.values()]
+    callers += [caller for model in models for caller in model.unfinished.values()]
+    known = [caller for caller in callers if caller is not None]
+    for key in {"unknown", *(caller.key for caller in known)}:
+        own = [caller for caller in known if caller.key == key]
+        assert scheduler.view.requests_of_key(key) == len(own)
+        assert scheduler.view.reserved_tokens(key) == sum(caller.reserved_tokens for caller in own)
+        running = [model for model in models if any(_is_of(grant.caller, key) for grant in model.grants.values())]
+        assert set(scheduler.view.workers_of_key(key)) == {model.worker.id for model in running if model.worker}
+
+
+def _is_of(caller: Caller | None, key: str) -> bool:
+    return caller is not None and caller.key == key
 
 
 def check_requests(

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from protocol.failures import Code
+from protocol.ids import RequestKey
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.policy import FixedPolicies, GroupPolicy, ModelPolicy
@@ -34,6 +35,11 @@ GATEWAYS = st.sampled_from(["g1", "g2"])
 
 
 class SchedulerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[tuple[RequestKey, str]] = []
+        """Pieces of long lists after which another one comes, and their models."""
+
     @initialize(models=st.integers(1, 3), slots=st.sampled_from([2, 4]), policies=st.just(NO_POLICIES) | POLICIES)
     def open(self, models: int, slots: int, policies: FixedPolicies) -> None:
         self.sim = Simulation(models, slots, policies, queue_requests=5)
@@ -54,9 +60,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         weight=st.integers(0, 3),
         suspect=st.booleans(),
         ttl=st.sampled_from([None, None, None, 0.0, 30.0]),
+        caller=st.sampled_from(["", "", "k1", "k2"]),
+        more=st.booleans(),
     )
-    def submit(self, model: str, gateway: str, weight: int, suspect: bool, ttl: float | None) -> None:
-        self.sim.submit(model, gateway, weight=weight, suspect=suspect, ttl=ttl)
+    def submit(
+        self, model: str, gateway: str, weight: int, suspect: bool, ttl: float | None, caller: str, more: bool
+    ) -> None:
+        more = more and not suspect
+        key = self.sim.submit(model, gateway, weight=weight, suspect=suspect, ttl=ttl, caller=caller, more=more)
+        if more:
+            self.pieces.append((key, model))
+
+    @precondition(lambda self: self.pieces)
+    @rule(data=st.data(), more=st.booleans())
+    def submit_next_piece(self, data: st.DataObject, more: bool) -> None:
+        last, model = self.pieces.pop(self.pick(data, list(range(len(self.pieces)))))
+        key = self.sim.submit(model, last.gateway, after=last, more=more)
+        if more:
+            self.pieces.append((key, model))
 
     @precondition(lambda self: self.sim.live)
     @rule(data=st.data())
