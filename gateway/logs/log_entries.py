@@ -69,6 +69,7 @@ class LogQuery(msgspec.Struct):
     level: str = ""
     request_id: str = ""
     process: str = ""
+    node: str = ""
     boot: str = ""
     after_seq: Annotated[int, Meta(ge=0, lt=10**18)] | None = None
 

@@ -243,7 +243,7 @@ def main() -> None:
     """Serve on the listener in ``LEMONBUS_LISTEN_FD``."""
     process_context = ProcessContext.from_environment()
     settings = process_context.settings()
-    logs.configure("gateway", settings.log_level, settings.log_format)
+    logs.configure("gateway", settings.log_level, settings.log_format, process_context.node)
     gunicorn_log.install_library_log_handler()
     heartbeat_fd = int(os.environ.get(HEARTBEAT_VARIABLE, "-1"))
     try:

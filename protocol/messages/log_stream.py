@@ -26,6 +26,8 @@ class FollowLogs(msgspec.Struct, frozen=True, omit_defaults=True):
     level: str = ""
     request_id: str = ""
     process: str = ""
+    node: str = ""
+    """Only records of processes there, and those that name it; others are of the node ``head``."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):

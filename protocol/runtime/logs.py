@@ -3,8 +3,8 @@
 The processors, in their order: fields of the context (``request_id``), exceptions as text, prompts out, the head in
 front. The logger behind them is a :class:`~protocol.runtime.log_output.LogOutput`.
 
-A record's keys: ``ts``, ``level``, ``process``, ``pid``, ``event``; where they are known ``model``, ``worker``,
-``request_id``; ``exception`` (a traceback); ``dropped`` (records of this process lost just before this one);
+A record's keys: ``ts``, ``level``, ``process``, ``pid``, ``event``; ``node`` of a process that does not run on the head;
+where they are known ``model``, ``worker``, ``request_id``; ``exception`` (a traceback); ``dropped`` (records of this process lost just before this one);
 and the fields of the event. Prompts are in :data:`PROMPT_FIELDS` of ``trace`` records and nowhere else.
 """
 
@@ -19,6 +19,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Protocol
 
+from protocol.models.nodes import HEAD
 from protocol.runtime.deferred_module import importing_without
 from protocol.runtime.journal_priorities import PRIORITIES, stderr_is_journal
 
@@ -76,6 +77,8 @@ class Logger(structlog.typing.FilteringBoundLogger, Protocol):
 _output: Final = LogOutput()
 _request_id: Final[ContextVar[str]] = ContextVar("request_id", default="")
 _process = "?"
+_node = ""
+"""The node of this process; empty on the head."""
 _least = ""
 """The least level that is logged; empty before :func:`configure`."""
 
@@ -105,6 +108,8 @@ def _put_head_first(_logger: object, level: str, fields: Record) -> Record:
         "pid": _pid(),
         "event": "",
     }
+    if _node:
+        record["node"] = _node
     record.update(fields)
     return record
 
@@ -124,15 +129,15 @@ _pid = os.getpid
 # Setting up
 
 
-def configure(process: str, level: str, style: str = "auto") -> None:
+def configure(process: str, level: str, style: str = "auto", node: str = HEAD) -> None:
     """Set up this process's logging: its name in every record, the least level, and ``json``, ``console`` or ``auto``.
 
-    ``auto`` renders for people if stderr is a terminal. Each line to systemd's journal begins with its priority. An
+    ``node``: where it runs. ``auto`` renders for people if stderr is a terminal. Each line to systemd's journal begins with its priority. An
     exception that ends the process is also one line.
     """
-    global _process, _least
+    global _process, _least, _node
     flush()
-    _process, _least = process, level
+    _process, _least, _node = process, level, "" if node == HEAD else node
     console = style == "console" or (style == "auto" and os.isatty(2))
     _output.priorities = PRIORITIES if stderr_is_journal() else {}
     _output.render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False) if console else None

@@ -16,6 +16,7 @@ import msgspec
 
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid
 from protocol.messages.log_stream import FollowLogs, LogBatch, LogEntry, LogSnapshot
+from protocol.models.nodes import HEAD
 from protocol.runtime.log_output import MAX_LINE_BYTES
 from protocol.runtime.logs import LEVEL_RANK
 
@@ -39,6 +40,7 @@ class _RecordFields(msgspec.Struct):
     process: str = ""
     model: str | None = None
     request_id: str | None = None
+    node: str | None = None
     dropped: int = 0
 
 
@@ -51,7 +53,7 @@ class _RecordTime(msgspec.Struct):
 class _RetainedRecord:
     """An entry, and what filters compare."""
 
-    __slots__ = ("entry", "model", "process", "rank", "request_id")
+    __slots__ = ("entry", "model", "node", "process", "rank", "request_id")
 
     def __init__(self, entry: LogEntry, fields: _RecordFields) -> None:
         self.entry = entry
@@ -59,6 +61,7 @@ class _RetainedRecord:
         self.process = sys.intern(fields.process)  # thousands of records share a few of these
         self.model = sys.intern(fields.model) if fields.model else None
         self.request_id = fields.request_id
+        self.node = sys.intern(fields.node) if fields.node else HEAD
 
     def matches(self, filters: FollowLogs, min_rank: int) -> bool:
         return (
@@ -66,6 +69,7 @@ class _RetainedRecord:
             and (not filters.model or filters.model == self.model)
             and (not filters.request_id or filters.request_id == self.request_id)
             and (not filters.process or filters.process == self.process)
+            and (not filters.node or filters.node == self.node)
         )
 
 

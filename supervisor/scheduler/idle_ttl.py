@@ -40,7 +40,11 @@ def unload_expired(state: SchedulerState, model: ScheduledModel, now: float) -> 
     if worker is None or not expired(model, now):
         return
     idle_s = round(now - model.last_use, 3)
-    state.emit(LogDecision("info", "model unloaded, it was idle", {"model": model.name, "idle_s": idle_s}))
+    state.emit(
+        LogDecision(
+            "info", "model unloaded, it was idle", {"model": model.name, **state.on_node(worker.node), "idle_s": idle_s}
+        )
+    )
     state.count("expirations")
     state.metrics.model_expired()
     model_changes.unload(state, model, worker)

@@ -38,7 +38,9 @@ def replace_silent_workers(state: SchedulerState, now: float) -> None:
             continue
         state.count("hello_timeouts")
         why = f"it did not report within {state.limits.hello_timeout:g} s of its start"
-        state.emit(LogDecision("error", "worker killed", {"worker": worker.id, "why": why}))
+        state.emit(
+            LogDecision("error", "worker killed", {"worker": worker.id, **state.on_node(worker.node), "why": why})
+        )
         state.kill_worker(worker)
         spawn_failed(
             state, state.node_of(worker), Failure(Code.LOAD_FAILED, f"A worker process was killed: {why}"), now

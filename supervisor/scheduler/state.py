@@ -91,6 +91,10 @@ class SchedulerState:
         """Return the node of a worker."""
         return self.nodes[worker.node]
 
+    def on_node(self, name: str) -> dict[str, str]:
+        """Return what the log says of where something happened: nothing on a server with one machine."""
+        return {"node": name} if len(self.nodes) > 1 else {}
+
     def due_plans(self) -> list[PendingPlan]:
         """Return the dry runs that may be checked now, in the order in which they came."""
         if not self.plans:

@@ -61,7 +61,8 @@ def engine_ready(state: SchedulerState, worker_id: str, facts: EngineReady, now:
     model.last_use = worker.ready_at = now
     state.count("loads")
     state.metrics.model_loaded(model.name, facts.seconds)
-    state.emit(LogDecision("info", "model ready", {"model": model.name, "worker": worker_id, **_log_fields(facts)}))
+    where = {"worker": worker_id, **state.on_node(worker.node)}
+    state.emit(LogDecision("info", "model ready", {"model": model.name, **where, **_log_fields(facts)}))
     answers.answer_loads(state, model)
 
 
@@ -90,9 +91,12 @@ def _load_failed(
     of_others = failure_of_configuration(failure, model.name, temporary=asked)
     state.count("load_failures")
     state.metrics.load_failed(model.name)
+    worker = state.workers.get(worker_id)
+    where = state.on_node(worker.node) if worker is not None else {}
     fields: dict[str, Any] = {
         "model": model.name,
         "worker": worker_id,
+        **where,
         "code": failure.code,
         "reason": failure.message,
         **({"detail": failure.detail} if failure.detail else {}),

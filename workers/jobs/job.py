@@ -42,7 +42,7 @@ class JobProcess:
         name = os.environ[PEER_VARIABLE]
         self._records: deque[bytes] = deque()
         self.settings = self._context.settings()
-        logs.configure("job", self.settings.log_level, self.settings.log_format)
+        logs.configure("job", self.settings.log_level, self.settings.log_format, self._context.node)
         memory.raise_oom_score(os.getpid())
         self.loop = Loop()
         self.loop.on_error = self._give_up

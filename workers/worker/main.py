@@ -19,7 +19,7 @@ def main() -> NoReturn:
     context = ProcessContext.from_environment()
     settings = context.settings()
     name = os.environ[PEER_VARIABLE]
-    logs.configure("worker", settings.log_level, settings.log_format)
+    logs.configure("worker", settings.log_level, settings.log_format, context.node)
     loop = Loop()
     bus = WorkerBus(loop, context, name)
     logs.set_sink(bus.log)

@@ -59,6 +59,9 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, text: str | N
     help="Only lines of these processes: " + ", ".join(PROCESSES) + ".",
 )
 @click.option(
+    "--node", default="", metavar="NAME", help="Only lines of or about this machine, if the server has several."
+)
+@click.option(
     "--since",
     callback=_moment,
     metavar="TIME",
@@ -82,6 +85,7 @@ def command(
     request_id: str,
     level: str | None,
     process: str | None,
+    node: str,
     since: datetime | None,
     until: datetime | None,
     pattern: re.Pattern[str] | None,
@@ -97,7 +101,7 @@ def command(
 
     if follow and until is not None:
         raise click.UsageError("--until ends the log: leave out --follow.")
-    given = {"model": model, "request_id": request_id, "level": level, "process": process}
+    given = {"model": model, "request_id": request_id, "level": level, "process": process, "node": node}
     filters = {key: value for key, value in given.items() if value}
     wanted = LogFilter(since, until, pattern)
     follower = LogFollower(server, filters, _warn)

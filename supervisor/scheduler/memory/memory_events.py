@@ -81,4 +81,8 @@ def _log(node: SchedulerNode, state: SchedulerState, ended: EndedEviction) -> No
     before = fields["free_before"]
     after = {place: each.free for place, each in node.memory.capacities.items()}
     freed = {place: free - before[place] for place, free in after.items() if place in before}
-    state.emit(LogDecision("info", "model evicted", {**fields, "freed": freed, "free_after": after}))
+    state.emit(
+        LogDecision(
+            "info", "model evicted", {**fields, **state.on_node(node.name), "freed": freed, "free_after": after}
+        )
+    )

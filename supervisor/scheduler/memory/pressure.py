@@ -37,7 +37,7 @@ def memory_short(state: SchedulerState, name: str, host: Capacity, figures: Mapp
     state.metrics.model_evicted(EvictionReason.PRESSURE)
     idle_s = now - model.last_use
     worker.eviction = Eviction("", "", EvictionReason.PRESSURE, idle_s, {**node.memory.capacities, HOST: host})
-    fields = {**eviction_fields(model.name, worker.eviction), "worker": worker.id, **figures}
+    fields = {**eviction_fields(model.name, worker.eviction), "worker": worker.id, **state.on_node(name), **figures}
     state.emit(LogDecision("warning", "unloading a model, memory is nearly used up", fields))
     model_changes.unload(state, model, worker)
 

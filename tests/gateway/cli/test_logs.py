@@ -35,10 +35,10 @@ def test_logs_prints_the_snapshot(server: FakeServer, lemonbus: Ends, monkeypatc
 
     server.talk = talk
     monkeypatch.setenv("LEMONBUS_API_KEY", "k")
-    assert lemonbus("logs", "--model", "A", "--request", "r", "--level", "error") == (0, "line 1\nline 2\nline 3\n", "")
-    assert received == [
-        {"type": "logs.subscribe", "after_seq": None, "model": "A", "request_id": "r", "level": "error"}
-    ]
+    words = ["--model", "A", "--request", "r", "--level", "error", "--node", "gpu2"]
+    assert lemonbus("logs", *words) == (0, "line 1\nline 2\nline 3\n", "")
+    filters = {"model": "A", "request_id": "r", "level": "error", "node": "gpu2"}
+    assert received == [{"type": "logs.subscribe", "after_seq": None, **filters}]
     assert server.asked[-1][1] == "/logs/stream"
     assert server.asked[-1][3]["Authorization"] == "Bearer k"
     assert lemonbus("logs", "-n", "1")[1] == "line 3\n"

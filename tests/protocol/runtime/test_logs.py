@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.log_output import CUT_MARK, MAX_LINE_BYTES, MAX_RECORD_BYTES, DropCounter, fit_record
 from tests.support.properties import examples
@@ -59,6 +60,15 @@ def test_a_field_may_name_another_process(records: list[dict[str, Any]]) -> None
     logs.get_logger().warning("50% of the engine's words", process="engine", pid=7)
     assert (records[0]["process"], records[0]["pid"]) == ("engine", 7)
     assert records[0]["event"] == "50% of the engine's words"
+
+
+def test_a_line_of_a_process_elsewhere_names_its_node(records: list[dict[str, Any]]) -> None:
+    for node in ("gpu2", HEAD):
+        logs.configure("worker", "info", "json", node)
+        logs.get_logger().info("ready")
+        logs.log_batched("info", "request", {"status": 200})
+    logs.get_logger().info("node drained", node="gpu3")
+    assert [record.get("node") for record in records] == ["gpu2", "gpu2", None, None, "gpu3"]
 
 
 @pytest.mark.parametrize("least", logs.LEVEL_RANK)

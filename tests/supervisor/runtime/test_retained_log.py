@@ -136,14 +136,16 @@ VARIED = [
     record(level="error", model=None),
     record(level="critical", process="supervisor"),
     record(level="strange"),
+    record(level="trace", node="gpu2", process="remote"),
+    record(level="trace", node=None, process="remote"),
 ]
 
 
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ({}, [1, 2, 3, 4, 5, 6, 7]),
-        ({"level": "trace"}, [1, 2, 3, 4, 5, 6, 7]),
+        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ({"level": "trace"}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
         ({"level": "info"}, [3, 4, 5, 6, 7]),
         ({"level": "critical"}, [6]),
         ({"model": "a"}, [1, 2]),
@@ -151,6 +153,8 @@ VARIED = [
         ({"request_id": "r1"}, [1, 3]),
         ({"process": "gateway"}, [4]),
         ({"process": "unknown"}, []),
+        ({"node": "gpu2"}, [8]),
+        ({"node": "head", "process": "remote"}, [9]),
     ],
 )
 def test_filters_apply_to_the_snapshot_and_to_later_records(filters: dict[str, Any], expected: list[int]) -> None:

@@ -65,3 +65,14 @@ def test_the_memory_of_a_node_is_its_own() -> None:
     assert sim.state.nodes["gpu2"].memory.capacities[HOST].total == 100
     assert sim.state.nodes[HEAD].memory.capacities == {}
     assert sim.scheduler.view.memory_changes(HEAD) == before
+
+
+def test_what_is_logged_of_a_model_names_its_node_if_there_are_several() -> None:
+    for several in (False, True):
+        sim = Simulation()
+        if several:
+            sim.join("gpu2")
+        sim.submit("a")
+        sim.run_until_idle()
+        (ready,) = [note.fields for note in sim.notes if note.event == "model ready"]
+        assert ready.get("node") == (HEAD if several else None)
