@@ -30,6 +30,7 @@ ONLY_IN = {
         "protocol/wire/bus_connection.py",
         "protocol/wire/curve.py",
         "supervisor/bus/sockets.py",
+        "supervisor/node_agent/agent_link.py",
         "workers/worker/bus.py",
         "gateway/bus/log_sender.py",
         "gateway/bus/sockets.py",
@@ -130,17 +131,21 @@ PIDS = {
     r"\b(keeper_children|KeeperChild|local_placement|LocalPlacement|stale_files|engine_groups|abandoned_processes)\b": (
         "supervisor/processes/",
         "supervisor/lifecycle/",
+        "supervisor/node_agent/",
         "workers/engine/engine_group.py",
     ),
     r"\b(started_by|used_by)\(": (
         "supervisor/processes/",
         "supervisor/machine/device_readings.py",
         "supervisor/machine/held_memory.py",
+        "supervisor/node_agent/agent.py",
+        "supervisor/nodes/cluster_placement.py",
     ),
     r"\bendpoints\.(spool|lock_file)\(|\bRuntimeDirectory\b": (
         "protocol/wire/",
         "supervisor/processes/stale_files.py",
         "supervisor/lifecycle/",
+        "supervisor/node_agent/",
         "gateway/server/gunicorn_master.py",
         "workers/requests/attempt.py",
     ),
@@ -152,6 +157,9 @@ life of the supervisor itself. All others know a process by its id on the bus.
 """
 
 SHOWN_PIDS = (
+    "supervisor/node_agent/",
+    "supervisor/nodes/cluster_placement.py",
+    "supervisor/nodes/node_placement.py",
     "supervisor/processes/",
     "supervisor/keeper/",
     "supervisor/lifecycle/",

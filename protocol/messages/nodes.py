@@ -15,6 +15,8 @@ from protocol.wire.envelope import control_message
 
 NODE_SILENCE_S: Final = 3.0
 """An agent that is silent for this long is lost, and with it every process of its node."""
+MAX_ENDED: Final = 256
+"""How many ended processes an agent remembers: more than can end while a connection is replaced."""
 
 
 class NodeProcess(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,13 +32,6 @@ class NodeProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """The settings and the release that it was started with."""
     welcomed: bool = False
     """Whether a supervisor has welcomed it. One that was not has no model and no order."""
-
-
-class AgentSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Agent → supervisor, the payload of ``Hello``."""
-
-    facts: NodeFacts
-    processes: list[NodeProcess] = []
 
 
 @control_message
@@ -82,6 +77,22 @@ class ProcessEnded(msgspec.Struct, frozen=True):
     why: str
 
 
+class AgentSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Agent → supervisor, the payload of ``Hello``."""
+
+    facts: NodeFacts
+    processes: list[NodeProcess] = []
+    ended: list[ProcessEnded] = []
+    """The latest ends, which a supervisor may not have read. At most :data:`MAX_ENDED`."""
+
+
+@control_message
+class NodeLeaves(msgspec.Struct, frozen=True):
+    """Agent → supervisor: it ends all of its processes, and then itself. ``why`` is a clause: ``it was told to end``."""
+
+    why: str
+
+
 @control_message
 class ReadNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → agent: read the memory of the node once."""
@@ -96,8 +107,8 @@ class WorkerFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker and everything that it has started use on their node."""
 
     pid: int = 0
-    resident: int = 0
-    """Resident bytes of the worker itself."""
+    resident: dict[int, int] = {}
+    """Pid → resident bytes, of the worker and of what it has started."""
     held: dict[str, int] = {}
     """Bytes by place of what it has started, with mapped files."""
 

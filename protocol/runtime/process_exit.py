@@ -7,8 +7,11 @@ frees the memory anyway.
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
+
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def exit_immediately(code: int) -> NoReturn:
@@ -16,3 +19,15 @@ def exit_immediately(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def exit_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when its parent ends, even while this one is stopped or busy.
+
+    If that parent has ended already, this process ends now.
+    """
+    import ctypes  # noqa: PLC0415 - only processes of other nodes need it
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        exit_immediately(1)

@@ -116,8 +116,8 @@ class RuntimeDirectory:
         """The descriptor of the lock, which lasts as long as any process has it open."""
         return self._lock
 
-    def _owned(self) -> bool:
-        """Return whether the lock file in the directory is still ours."""
+    def is_ours(self) -> bool:
+        """Return whether the lock file in the directory is still the one that was locked."""
         try:
             return os.path.samestat(os.fstat(self._lock), (self.path / _LOCK).stat())
         except OSError:
@@ -134,6 +134,6 @@ class RuntimeDirectory:
 
     def release(self) -> None:
         """Remove the sockets and release the lock. A directory that is no longer ours is left alone."""
-        if self._owned():
+        if self.is_ours():
             self._sweep()
         os.close(self._lock)

@@ -49,12 +49,20 @@ class PeerRegistry:
             return True
         return False
 
+    def last_seen(self, peer: str) -> float:
+        """Return when a peer last sent anything; 0 if it is unknown."""
+        return self._seen.get(peer, 0.0)
+
     def silent(self, now: float) -> list[Peer]:
-        """Return the peers that were silent for too long. To be called about every :attr:`ping_interval`."""
+        """Return the peers that were silent for too long. To be called about every :attr:`ping_interval`.
+
+        Agents are watched more closely elsewhere (``supervisor/nodes/agents.py``).
+        """
         stalled, self._tick = now - self._tick > _PINGS_MISSED * self.ping_interval, now
         if stalled:
             self._seen = dict.fromkeys(self._seen, now)
-        return [self._peers[peer] for peer, seen in self._seen.items() if now - seen > self._silence]
+        late = [self._peers[peer] for peer, seen in self._seen.items() if now - seen > self._silence]
+        return [peer for peer in late if peer.role != "agent"]
 
     def of(self, role: str) -> list[str]:
         """Return the ids of all peers of a role."""

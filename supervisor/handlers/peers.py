@@ -12,7 +12,7 @@ from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.limits.key_admission import KeyAdmission
-from supervisor.peers.handshake import Handshake
+from supervisor.peers.handshake import Agents, Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.peers.peer_exit import GatewayEnds
@@ -45,12 +45,13 @@ class PeerMessages:
         other_versions: OtherVersions,
         handshake: Handshake,
         monitor: PeerMonitor,
+        agents: Agents | None = None,
     ) -> None:
         self._loop, self._bus, self._peers, self._workers = loop, bus, peers, workers
         self._gateway, self._jobs, self._scheduler = gateway, jobs, scheduler
         self._admission, self._accounting = admission, accounting
         self._gateway_ends, self._other_versions = gateway_ends, other_versions
-        self._handshake, self._monitor = handshake, monitor
+        self._handshake, self._monitor, self._agents = handshake, monitor, agents
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -59,6 +60,10 @@ class PeerMessages:
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         """Register a peer, and send it what it needs to begin. One that is already registered begins anew."""
         if not self._handshake.accepts(peer, message, known=self._is_expected(peer, message.role)):
+            return
+        if message.role == "agent":
+            if self._agents is not None:
+                self._agents.hello(peer, message, payload)
             return
         if message.version not in UNDERSTOOD:
             self._other_versions.hello(peer, message)
@@ -96,6 +101,8 @@ class PeerMessages:
     def _is_expected(self, peer: str, role: str) -> bool:
         if role == "worker":
             return self._scheduler.view.worker(peer) is not None
+        if role == "agent":
+            return self._agents is not None
         return role != "job" or peer in self._jobs.names()
 
     def _take_up_worker(self, peer: str, snapshot: WorkerSnapshot) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -44,6 +45,7 @@ from supervisor.persistence.state_writer import StateWriter
 from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.local_placement import LocalPlacement
+from supervisor.processes.placement import Placement
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
@@ -61,6 +63,10 @@ from supervisor.scheduler.scheduler import Scheduler
 from supervisor.usage import store
 from supervisor.usage.accounting import Accounting
 from supervisor.usage.usage_writer import UsageWriter
+
+if TYPE_CHECKING:
+    from supervisor.lifecycle.cluster import Cluster
+    from supervisor.nodes.agents import NodeAgents
 
 
 class Components:
@@ -86,9 +92,11 @@ class Components:
         self.metrics = ServerMetrics(settings.metrics_models)
         self.running_tokens = RunningTokens(self.metrics.recent.produced)
         self.stats = LatestStats()
-        self.placement = LocalPlacement(loop, process_context)
-        self.processes = self.placement.processes
+        self.local = LocalPlacement(loop, process_context)
+        self.processes = self.local.processes
         self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
+        self.cluster = self._make_cluster() if settings.cluster_address else None
+        self.placement: Placement = self.cluster.placement if self.cluster is not None else self.local
         self.counters = ServerCounters(loop, self.bus, self.errors, self.metrics, self.retained_log)
         self.limits, self.budgets = RateLimiter(), TokenBudgets()
         self.accounting = Accounting(
@@ -113,7 +121,7 @@ class Components:
             bus=self.bus,
             machine=self.machine,
             drivers=pci.graphics_drivers(Path(settings.machine_dir)),
-            workers=lambda: [self.placement.pid(worker) for worker in self.workers.names()],
+            workers=lambda: [self.local.pid(worker) for worker in self.workers.names()],
             closing=lambda: self.scheduler.view.closing,
         )
         self.held = HeldMemory(self.devices, self.placement)
@@ -162,6 +170,9 @@ class Components:
             errors=self.errors,
         )
         reader.on_read = self.decisions.reconcile
+        if self.cluster is not None:
+            self.cluster.connect(self)
+            reader.read_elsewhere = self.cluster.agents.read_memory
         self.messages = Messages(
             loop=self.loop,
             bus=self.bus,
@@ -196,10 +207,30 @@ class Components:
         )
         self.remote_lists = RemoteLists(self.settings, self.loop, self.models, self.jobs)
 
+    def _make_cluster(self) -> Cluster:
+        from supervisor.lifecycle.cluster import Cluster  # noqa: PLC0415 - a server on one machine has none
+
+        return Cluster(self.loop, self.bus, self.local)
+
+    @property
+    def agents(self) -> NodeAgents | None:
+        """The agents of other nodes, None on a server without a cluster."""
+        return self.cluster.agents if self.cluster is not None else None
+
+    def close(self, *, server_ends: bool) -> None:
+        """Write what is to be written, and close the bus. ``server_ends``: no other supervisor follows."""
+        self.state_writer.close()
+        self.usage_writer.close()
+        if self.agents is not None and server_ends:
+            self.agents.end()
+        self.bus.close()
+
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
         self.placement.kill(name)
         self.gateway.kill(name)
+        if self.agents is not None:
+            self.agents.unread(name)
 
     def _registered(self, name: str) -> str:
         """Return the registered name of the model that a name means, empty if there is none."""

@@ -61,7 +61,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         processes=processes,
         view=view,
         record=components.record,
-        others=list,
+        others=components.agents.reports if components.agents is not None else list,
     )
     unenforced = [f"{each.setting}: {each.text}" for each in limit_warnings(settings)]
 

@@ -165,9 +165,7 @@ def _serve(
     loop.run()
     log.info("handed over" if succession.state is SuccessionState.HANDING_OVER else "stopped")
     logs.set_sink(None)
-    components.state_writer.close()
-    components.usage_writer.close()
-    components.bus.close()
+    components.close(server_ends=succession.state is SuccessionState.RUNNING)
     match succession.state:
         case SuccessionState.HANDING_OVER:
             keeper.handed_over()

@@ -12,9 +12,9 @@ from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.lifecycle.startup import EXIT_FAILED
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.processes.child_processes import ChildProcesses
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.listener import shut_listener
+from supervisor.processes.placement import Placement
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.scheduler import Scheduler
@@ -35,7 +35,7 @@ class GracefulShutdown:
         listen_fd: int,
         bus: SupervisorBus,
         peers: PeerRegistry,
-        processes: ChildProcesses,
+        placement: Placement,
         gateway: GatewayProcess,
         scheduler: Scheduler,
         decisions: Decisions,
@@ -44,7 +44,7 @@ class GracefulShutdown:
     ) -> None:
         """Shut nothing down yet."""
         self._settings, self._loop, self._listen_fd = settings, loop, listen_fd
-        self._bus, self._peers, self._processes, self._gateway = bus, peers, processes, gateway
+        self._bus, self._peers, self._placement, self._gateway = bus, peers, placement, gateway
         self._scheduler, self._decisions, self._messages = scheduler, decisions, messages
         self._other_versions = other_versions
         self._ordered = False
@@ -61,7 +61,7 @@ class GracefulShutdown:
         """Handle the keeper's order to end."""
         if self._ordered:
             log.warning("second signal, ending at once")
-            self._processes.kill_all()
+            self._placement.kill_all()
         self._ordered = True
         self.begin()
 
@@ -89,7 +89,7 @@ class GracefulShutdown:
             self._shut_listener()
         if not self._scheduler.view.running and not self._scheduler.view.queued:
             self._stop_rest()
-        if len(self._processes) == 0:
+        if len(self._placement) == 0:
             self._loop.stop()
 
     def _stop_rest(self) -> None:
@@ -105,7 +105,7 @@ class GracefulShutdown:
         for worker in self._peers.of("worker"):
             self._bus.send(worker, Shutdown(0.0, "grace is over", draining=True))
         self._gateway.terminate()
-        self._loop.call_later(_KILL_DELAY_S, self._processes.kill_all)
+        self._loop.call_later(_KILL_DELAY_S, self._placement.kill_all)
 
     def _shut_listener(self) -> None:
         """Refuse new connections, which would otherwise wait until this process ends.

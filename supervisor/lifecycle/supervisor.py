@@ -94,7 +94,7 @@ class Supervisor:
             listen_fd=listen_fd,
             bus=components.bus,
             peers=components.peers,
-            processes=components.processes,
+            placement=components.placement,
             gateway=components.gateway,
             scheduler=components.scheduler,
             decisions=components.decisions,
@@ -162,9 +162,10 @@ class Supervisor:
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
             kill=components.kill_process,
+            agents=components.agents,
         )
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
-        takeover.begin(partial(components.gateway.adopt, masters), components.placement.survivors(survivors))
+        takeover.begin(partial(components.gateway.adopt, masters), components.local.survivors(survivors))
         rolling_restart = RollingRestart(
             components.bus, components.workers, components.models, components.scheduler, components.internal_calls
         )
@@ -247,7 +248,10 @@ class Supervisor:
             other_versions=self._other_versions,
             handshake=self._handshake,
             monitor=self._monitor,
+            agents=components.agents,
         )
+        if components.cluster is not None:
+            components.cluster.begin(components.messages, self._handshake)
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:
         components = self.components

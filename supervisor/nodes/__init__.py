@@ -1,4 +1,5 @@
-"""The other nodes of the server: which there are, and which model files each of them has.
+"""The other nodes of the server: which there are, their processes, and which model files each of them has.
 
-Decisions about nodes are the scheduler's; their processes belong to :mod:`supervisor.processes`.
+Node agents (:mod:`supervisor.node_agent`, which this folder does not import) start, watch and kill the processes there.
+Decisions about models are the scheduler's. Only a server with a cluster imports this folder.
 """

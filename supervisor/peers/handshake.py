@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from protocol.config.api_keys import keys_of_settings
 from protocol.config.settings import Settings
@@ -13,7 +14,25 @@ from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.persistence.server_record import ServerRecord
+from supervisor.processes.placement import Survivor
+from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.loaded_code import LOADED_CODE
+
+
+class Agents(Protocol):
+    """The agents of other nodes, on a server that has a cluster: :class:`supervisor.nodes.agents.NodeAgents`."""
+
+    def expect(self) -> list[str]:
+        """Expect the agents of an earlier supervisor; return their ids."""
+
+    def hello(self, agent: str, message: Hello, payload: bytes) -> list[Survivor]:
+        """Take an agent, or tell it to end its processes; return those of its processes that are to be adopted."""
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return the handlers of messages for which no takeover waits."""
+
+    def take_over(self) -> None:
+        """Count those that have not reported as lost. To be called before the scheduler learns what runs."""
 
 
 class Handshake:

@@ -16,6 +16,7 @@ from supervisor.limits.key_admission import KeyAdmission
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.processes.placement import LostWithNode
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.messages import Messages
@@ -100,6 +101,9 @@ class WorkerEnds:
         (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
         worker_name = f"The worker of model {model}" if model else "A worker without a model"
         failure = Failure(Code.WORKER_GONE, f"{worker_name} is gone ({why})", model=model)
+        if isinstance(why, LostWithNode):
+            text = f"{worker_name} is gone, because {why}; repeat the request: it may run on another node"
+            failure = Failure(Code.NODE_LOST, text, model=model)
         self._grant_notices.send()
         for gateway in self._peers.of("gateway"):
             self._bus.send(gateway, WorkerGone(worker, failure))

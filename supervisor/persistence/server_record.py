@@ -1,6 +1,7 @@
 """What one supervisor leaves to the next one.
 
-Whether the server is drained, and which of its nodes, which downloads are paused, which models failed at the start, how engines died. It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
+Whether the server is drained, and which of its nodes, which downloads are paused, which models failed at the start, how engines died, which
+nodes have agents. It is memory of which the keeper holds the descriptor, so it ends with the server. Each change makes new memory and lets
 the keeper hold that: a supervisor that dies meanwhile leaves the former state, whole.
 """
 
@@ -71,6 +72,8 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     """Registered name → how its engines died; the model whose engine died last is the last one."""
     drained_nodes: dict[str, float] = {}
     """Node → when an operator drained it, by the same clock as deaths."""
+    agents: dict[str, str] = {}
+    """Node → its agent, which the next supervisor is to expect."""
 
 
 class ServerRecord:
@@ -128,6 +131,17 @@ class ServerRecord:
                 raise Failure(Code.CONFLICT, reason, param="name").raised()
             nodes[node] = self._clock()
         self._write()
+
+    @property
+    def agents(self) -> Mapping[str, str]:
+        """Node → its agent, of all nodes but the head."""
+        return self._kept.agents
+
+    def set_agents(self, agents: dict[str, str]) -> None:
+        """Note which nodes have which agents."""
+        if agents != self._kept.agents:
+            self._kept.agents = agents
+            self._write()
 
     @property
     def failed_at_start(self) -> dict[str, Failure]:

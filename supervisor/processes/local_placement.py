@@ -69,6 +69,14 @@ class LocalPlacement:
         if name in self._running:
             self.processes.give_up(self._running[name])
 
+    def kill_all(self) -> None:
+        """Kill all groups."""
+        self.processes.kill_all()
+
+    def __len__(self) -> int:
+        """Return how many processes of this machine run."""
+        return len(self.processes)
+
     def node_of(self, name: str) -> str:  # noqa: ARG002 - all run on this machine
         """Return the head."""
         return HEAD

@@ -15,6 +15,12 @@ OnEnded = Callable[[str], None]
 """Called once when a process has ended, with the reason: ``exit 1``, ``SIGKILL``…"""
 
 
+class LostWithNode(str):
+    """Why a process has ended whose node is lost. The text names the node: ``node gpu2 is not reachable``."""
+
+    __slots__ = ()
+
+
 class Survivor(NamedTuple):
     """A worker or a job of an earlier supervisor, as its placement has found it. The placement alone knows where it runs."""
 
@@ -73,3 +79,9 @@ class Placement(ProcessFigures, Protocol):
 
     def give_up(self, name: str) -> None:
         """Kill a process, and do not wait for its end: it may wait for a dead disk."""
+
+    def kill_all(self) -> None:
+        """Kill every process of the server but the supervisor and its keeper."""
+
+    def __len__(self) -> int:
+        """Return how many of these run or start, except those that were given up."""

@@ -56,6 +56,11 @@ class WorkerProcesses:
         """Return the workers whose processes run."""
         return sorted(self._names)
 
+    def nodes(self) -> dict[str, str]:
+        """Return worker → node, of the workers on other nodes than the head."""
+        nodes = {worker: self._placement.node_of(worker) for worker in self._names}
+        return {worker: node for worker, node in nodes.items() if node != HEAD}
+
     def publishes_at(self, worker: str, endpoint: str) -> None:
         """Note at which endpoint a worker publishes its events, as its Hello says."""
         self._endpoints[worker] = endpoint

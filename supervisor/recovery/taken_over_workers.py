@@ -87,7 +87,7 @@ class TakenOverWorkers:
         """
         try:
             starting = sorted(self._starting - self._snapshots.keys())
-            world = join_snapshots(self._snapshots, gateways, arrivals, starting)
+            world = join_snapshots(self._snapshots, gateways, arrivals, starting, self._processes.nodes())
             self._models.restore([running.spec for running in world.workers if running.spec is not None])
             self._scheduler.recovered(world, self._loop.now())
             for worker, snapshot in self._snapshots.items():

@@ -30,7 +30,7 @@ from protocol.runtime.loop import Loop
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.peers.handshake import Handshake
+from supervisor.peers.handshake import Agents, Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.peers.peer_exit import GatewayEnds
@@ -77,6 +77,7 @@ class Takeover:
         gateway_ends: GatewayEnds,
         other_versions: OtherVersions,
         kill: Callable[[str], None],
+        agents: Agents | None = None,
     ) -> None:
         """Take part from now on. Nothing is adopted before :meth:`begin`.
 
@@ -87,7 +88,10 @@ class Takeover:
         self._jobs = TakenOverJobs(jobs, job_kinds, self._job_ended)
         self._responses, self._messages, self._decisions = responses, messages, decisions
         self._handshake, self._monitor, self._gateway_ends = handshake, monitor, gateway_ends
-        self._other_versions, self._kill = other_versions, kill
+        self._other_versions, self._kill, self._agents = other_versions, kill, agents
+        self._at_once = agents.handlers() if agents is not None else {}
+        self._early: list[tuple[str, Hello, bytes]] = []
+        """Hellos of processes of other nodes that came before those of their agents."""
         self._expected = ExpectedPeers()
         self._kept = KeptMessages()
         self._gateways: dict[str, GatewaySnapshot] = {}
@@ -105,6 +109,8 @@ class Takeover:
             self._expected.expect(gateway)
         for survivor in survivors:
             self._adopt(survivor)
+        for agent in self._agents.expect() if self._agents is not None else ():
+            self._expected.expect(agent)
         counts = {"workers": len(self._workers.names()), "jobs": len(self._all_jobs.names())}
         log.info("recovering", **counts, missing=len(self._expected.missing))
         self._loop.call_later(0.0, self._tick)
@@ -134,6 +140,8 @@ class Takeover:
             log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
         elif isinstance(message, Pong):
             self._monitor.pong(peer, message, payload)
+        elif type(message) in self._at_once:
+            self._at_once[type(message)](peer, message, payload)
         else:
             self._keep(peer, message, payload)
         self._end_if_complete()
@@ -147,6 +155,12 @@ class Takeover:
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         known = message.role == "gateway" or peer in (*self._workers.names(), *self._all_jobs.names())
+        if message.role == "agent":
+            self._agent_hello(peer, message, payload)
+            return
+        if message.node and not known and not self._over:
+            self._early.append((peer, message, payload))
+            return
         if not self._handshake.accepts(peer, message, known=known):
             return
         self._forget(peer)
@@ -166,6 +180,19 @@ class Takeover:
             self._kill(peer)
             return
         self._handshake.welcome(peer, message)
+
+    def _agent_hello(self, agent: str, message: Hello, payload: bytes) -> None:
+        if not self._handshake.accepts(agent, message, known=self._agents is not None) or self._agents is None:
+            return
+        for survivor in self._agents.hello(agent, message, payload):
+            self._adopt(survivor)
+        self._expected.reported(agent)
+        self._take_early()
+
+    def _take_early(self) -> None:
+        early, self._early = self._early, []
+        for peer, message, payload in early:
+            self._hello(peer, message, payload)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
         self._arrivals[peer] = self._loop.now()
@@ -235,6 +262,9 @@ class Takeover:
     def _end(self) -> None:
         self._over = True
         missing = self._kill_missing()
+        self._take_early()  # their agents do not know them
+        if self._agents is not None:
+            self._agents.take_over()
         world = self._workers.take_over(self._gateways, self._arrivals)
         taken_over = self._jobs.take_over()
         self._tell_gateways(world)

@@ -18,9 +18,11 @@ import msgspec
 
 from protocol.messages.peers import Shutdown, Welcome
 from protocol.messages.recovery import JobSnapshot
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
+from protocol.runtime.process_exit import exit_with_parent
 from protocol.wire import envelope
 from workers.worker.bus import WorkerBus
 from workers.worker.supervisor_link import SupervisorLink, hello
@@ -39,6 +41,8 @@ class JobProcess:
     def __init__(self) -> None:
         """Connect to the server that the environment describes."""
         self._context = ProcessContext.from_environment()
+        if self._context.node != HEAD:
+            exit_with_parent(self._context.keeper)
         name = os.environ[PEER_VARIABLE]
         self._records: deque[bytes] = deque()
         self.settings = self._context.settings()

@@ -6,10 +6,11 @@ import os
 import signal
 from typing import NoReturn
 
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import PEER_VARIABLE, ProcessContext
-from protocol.runtime.process_exit import exit_immediately
+from protocol.runtime.process_exit import exit_immediately, exit_with_parent
 from workers.worker.bus import WorkerBus
 from workers.worker.control import WorkerController
 
@@ -17,6 +18,8 @@ from workers.worker.control import WorkerController
 def main() -> NoReturn:
     """Run until `Shutdown`, a signal, or the end of the grace period after the keeper's death."""
     context = ProcessContext.from_environment()
+    if context.node != HEAD:
+        exit_with_parent(context.keeper)
     settings = context.settings()
     name = os.environ[PEER_VARIABLE]
     logs.configure("worker", settings.log_level, settings.log_format, context.node)

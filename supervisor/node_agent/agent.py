@@ -1,0 +1,269 @@
+"""One agent: carries out the orders of the supervisor, reports the ends of processes, and leaves nothing behind.
+
+Invariants:
+
+* A process is killed at the latest when the agent has had no supervisor for the grace, or when a supervisor has refused
+  the agent: it counts the processes as ended.
+* While the agent kills everything, it has no connection, and starts nothing.
+* The end of each process is reported, or is in the next snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from protocol import ids
+from protocol.config.agent_settings import AgentSettings
+from protocol.config.settings import Settings, write_settings
+from protocol.messages.nodes import (
+    MAX_ENDED,
+    AgentSnapshot,
+    ConfigureNode,
+    KillProcess,
+    NodeChanged,
+    NodeLeaves,
+    NodeProcess,
+    NodeRead,
+    ProcessEnded,
+    ReadNode,
+    StartProcess,
+    WorkerFigures,
+)
+from protocol.messages.peers import Shutdown, Welcome
+from protocol.models.memory import HOST
+from protocol.models.nodes import NodeFacts
+from protocol.runtime import logs, process_name
+from protocol.runtime.loop import Loop, Timer
+from protocol.runtime.process_context import FINGERPRINT_VARIABLE, ProcessContext
+from protocol.state_table import next_state
+from protocol.wire.bus_address import BusAddress
+from protocol.wire.endpoints import RuntimeDirectory
+from supervisor.machine.host_memory import host_capacity
+from supervisor.node_agent.agent_link import AgentLink
+from supervisor.node_agent.agent_states import TRANSITIONS, AgentEvent, AgentState
+from supervisor.nodes.node_facts import read_node_facts
+from supervisor.processes.local_placement import LocalPlacement
+
+KILL_TIMEOUT_S: Final = 5.0
+"""How long killed processes are waited for. One that waits for a dead disk may never end."""
+RENEWAL_S: Final = 1.0
+"""How long a refused agent waits at least before its next Hello."""
+_LOOK_S: Final = 0.02
+_WATCH_S: Final = 1.0
+_MODULE: Final = re.compile(r"workers(\.jobs\.[a-z_.]+)?")
+
+log = logs.get_logger()
+
+
+class NodeAgent:
+    """The agent of this node."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        loop: Loop,
+        runtime: RuntimeDirectory,
+        context: ProcessContext,
+        address: BusAddress,
+    ) -> None:
+        """Start nothing, and connect to nothing, before :meth:`begin`. Raises OSError if there is no way to the head."""
+        self._settings, self._loop, self._runtime = settings, loop, runtime
+        self._facts = NodeFacts(
+            settings.node, address.listening_host(), labels=settings.labels, resources=settings.resources
+        )
+        """More is known as soon as the supervisor has sent its settings."""
+        self._placement = LocalPlacement(loop, context)
+        self._roles: dict[str, StartProcess] = {}
+        """Process that runs → its order."""
+        self._ended: deque[ProcessEnded] = deque(maxlen=MAX_ENDED)
+        self._link = AgentLink(
+            loop, context, address, snapshot=self._snapshot, on_message=self._received, on_lost=self._lost
+        )
+        self._state = AgentState.ALONE
+        self._grace = settings.grace
+        self._grace_timer: Timer | None = None
+        self._configured = False
+        self.exit_code = 0
+
+    @property
+    def log(self) -> Callable[[bytes], None]:
+        """Sends log records to the supervisor."""
+        return self._link.log
+
+    def begin(self) -> None:
+        """Say Hello to the supervisor, and watch the runtime directory."""
+        self._start_grace()
+        self._link.begin(ids.peer_id("agent"))
+        self._loop.every(_WATCH_S, self._watch_directory)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._link.close()
+
+    def _transition(self, event: AgentEvent) -> None:
+        self._state = next_state(TRANSITIONS, self._state, event)
+
+    # ---- the connection ------------------------------------------------------------------------------------------
+
+    def _snapshot(self) -> AgentSnapshot:
+        processes = [
+            NodeProcess(
+                name,
+                order.role,
+                pid := self._placement.pid(name),
+                order.variables.get(FINGERPRINT_VARIABLE, ""),
+                welcomed=process_name.is_welcomed(pid, order.role),
+            )
+            for name, order in self._roles.items()
+        ]
+        return AgentSnapshot(self._facts, processes, list(self._ended))
+
+    def _received(self, message: Any, payload: bytes) -> None:
+        match message:
+            case Welcome():
+                self._transition(AgentEvent.WELCOME)
+                self._stop_grace()
+            case ConfigureNode():
+                self._configure(message, payload)
+            case StartProcess():
+                self._start(message)
+            case KillProcess():
+                self._placement.kill(message.name)
+            case ReadNode():
+                self._link.send(self._read(message))
+            case Shutdown():
+                self._shut_down(message)
+            case _:
+                log.warning("unexpected message", message=type(message).__name__)
+
+    def _lost(self) -> None:
+        log.warning("the supervisor is not reachable", grace=self._grace, processes=len(self._roles))
+        self._transition(AgentEvent.CONNECTION_LOST)
+        self._start_grace()
+
+    def _start_grace(self) -> None:
+        if self._grace_timer is None:
+            self._grace_timer = self._loop.call_later(self._grace, self._grace_over)
+
+    def _stop_grace(self) -> None:
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
+            self._grace_timer = None
+
+    def _grace_over(self) -> None:
+        self.leave(f"no supervisor has been there for {self._grace:g} s", exit_code=1)
+
+    # ---- orders --------------------------------------------------------------------------------------------------
+
+    def _configure(self, message: ConfigureNode, payload: bytes) -> None:
+        """Write the settings for the processes of this node."""
+        own = self._settings
+        settings = structs.replace(
+            msgspec.json.decode(payload, type=Settings),
+            runtime_dir=own.runtime_dir,
+            cache_dir=own.cache_dir,
+            state_dir=own.state_dir,
+            machine_dir=own.machine_dir,
+        )
+        self._grace = message.grace
+        write_settings(settings, self._runtime.path)
+        self._configured = True
+        facts = read_node_facts(settings, own.node, self._facts.address, labels=own.labels, resources=own.resources)
+        if facts != self._facts:
+            self._facts = facts
+            self._link.send(NodeChanged(facts))
+
+    def _start(self, order: StartProcess) -> None:
+        """Start a process. An order may come twice, because the first one may have been lost."""
+        name = order.name
+        if name in self._roles or any(ended.name == name for ended in self._ended):
+            return
+        self._roles[name] = order
+        ended = partial(self._process_ended, name)
+        if not (self._configured and _MODULE.fullmatch(order.module) and order.role in ("worker", "job")):
+            self._loop.call_later(0.0, partial(ended, f"it could not be started: {order.role} {order.module}"))
+            return
+        self._placement.start(name, order.role, order.module, ended, order.variables)
+
+    def _process_ended(self, name: str, why: str) -> None:
+        self._roles.pop(name, None)
+        end = ProcessEnded(name, why)
+        self._ended.append(end)
+        self._link.send(end)
+
+    def _read(self, order: ReadNode) -> NodeRead:
+        return NodeRead(
+            order.number,
+            [host_capacity(Path(self._settings.machine_dir))],
+            {name: self._figures(name) for name in order.workers if name in self._roles},
+        )
+
+    def _figures(self, name: str) -> WorkerFigures:
+        pid, resident = self._placement.pid(name), self._placement.resident_bytes
+        pids = [pid, *self._placement.started_by(name)]
+        sizes = {each: resident(name, each) for each in pids}
+        return WorkerFigures(pid, sizes, {HOST: sum(sizes.values()) - sizes[pid]})
+
+    # ---- ends ----------------------------------------------------------------------------------------------------
+
+    def _shut_down(self, order: Shutdown) -> None:
+        if order.draining:
+            self.leave(order.reason)
+            return
+        log.warning("this agent was refused: it ends its processes, and begins anew", why=order.reason)
+        self._transition(AgentEvent.REFUSED)
+        self._start_grace()
+        self._link.end()
+        self._kill_all(self._renew, least=RENEWAL_S)
+
+    def _renew(self) -> None:
+        if self._state is AgentState.RENEWING:
+            self._transition(AgentEvent.ALL_ENDED)
+            self._ended.clear()
+            self._link.begin(ids.peer_id("agent"))
+
+    def leave(self, why: str, exit_code: int = 0) -> None:
+        """Tell the supervisor, kill everything, and end this process."""
+        if self._state is AgentState.LEAVING:
+            return
+        log.info("node agent ends", why=why, processes=len(self._roles))
+        self.exit_code = exit_code
+        self._link.send(NodeLeaves(why))
+        self._transition(AgentEvent.END)
+        self._stop_grace()
+        self._link.end()
+        self._kill_all(self._loop.stop)
+
+    def _kill_all(self, then: Callable[[], None], least: float = 0.0) -> None:
+        """Kill all processes; call ``then`` when they have ended, and ``least`` seconds have passed."""
+        self._placement.kill_all()
+        began = self._loop.now()
+
+        def look() -> None:
+            passed = self._loop.now() - began
+            if passed > KILL_TIMEOUT_S:
+                for name in list(self._roles):
+                    log.error("process cannot be killed", name=name, process_pid=self._placement.pid(name))
+                    self._roles.pop(name)
+                    self._placement.give_up(name)
+            if len(self._placement) or passed < least:
+                self._loop.call_later(_LOOK_S, look)
+            else:
+                then()
+
+        look()
+
+    def _watch_directory(self) -> None:
+        """Leave if something else has removed the directory: no process could be started any more."""
+        if not self._runtime.is_ours():
+            path = os.fspath(self._runtime.path)
+            self.leave(f"its runtime directory {path} was changed by something else", exit_code=1)

@@ -1,0 +1,139 @@
+"""Connects an agent to the supervisor, and to the next one when the connection has ended.
+
+Each connection begins with `Hello` and the snapshot of that moment. What was sent on an earlier one, and not read, is in
+the snapshot; so messages that find no connection are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import zmq
+
+from protocol.messages.nodes import AgentSnapshot
+from protocol.messages.peers import Hello, Ping, Pong
+from protocol.runtime import logs
+from protocol.runtime.log_output import DropCounter
+from protocol.runtime.loop import Loop, Timer
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import curve, envelope, frames
+from protocol.wire.bus_address import BusAddress
+from protocol.wire.bus_connection import RemoteConnection, probe_interval
+
+_LINGER_MS: Final = 500
+_LOGS_HIGH_WATER: Final = 10_000
+
+
+class AgentLink:
+    """The sockets of an agent."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        context: ProcessContext,
+        address: BusAddress,
+        snapshot: Callable[[], AgentSnapshot],
+        on_message: Callable[[Any, bytes], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Do nothing before :meth:`begin`. ``on_lost`` is called when a connection has ended that was made."""
+        self._loop, self._process, self._address = loop, context, address
+        self._snapshot, self._on_message, self._on_lost = snapshot, on_message, on_lost
+        self._context = zmq.Context()
+        self._name = ""
+        self._connection: RemoteConnection | None = None
+        self._number = -1
+        self._hello_sent = False
+        self._lost_at = 0.0
+        self._timer: Timer | None = None
+        self._errors_reported = 0
+        self._logs: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
+        self._logs.setsockopt(zmq.SNDHWM, _LOGS_HIGH_WATER)
+        self._logs.setsockopt(zmq.LINGER, _LINGER_MS)
+        if address.cluster is not None:
+            keys = address.cluster.keys
+            curve.use_curve(self._logs, address.logs(context.boot), keys.supervisor, keys)
+        self._logs.connect(address.logs(context.boot))
+        self.log: Final = DropCounter(lambda line: frames.send(self._logs, line))
+        """Sends log records, and counts those that were dropped."""
+
+    def begin(self, name: str) -> None:
+        """Connect as the agent of this id from now on."""
+        self._name = name
+        self._lost_at = self._loop.now()
+        self._connect()
+
+    def end(self) -> None:
+        """Close the connection, and make no other one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._disconnect(_LINGER_MS)
+
+    def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
+        """Send a message, if a supervisor has been said Hello to."""
+        if self._connection is not None and self._hello_sent:
+            self._loop.used(self._number)
+            frames.send(self._connection.dealer, envelope.encode(message, payload))
+
+    def _connect(self) -> None:
+        self._timer = None
+        self._disconnect()
+        connection = self._connection = RemoteConnection(self._context, self._address, self._name.encode())
+        self._number = self._loop.on_socket(connection.dealer, self._read)
+        self._loop.on_socket(connection.monitor, self._look)
+
+    def _disconnect(self, linger: int = 0) -> None:
+        connection, self._connection = self._connection, None
+        self._hello_sent = False
+        if connection is not None:
+            self._loop.on_socket(connection.dealer, None)
+            self._loop.on_socket(connection.monitor, None)
+            connection.close(linger)
+
+    def _look(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        connection.look()
+        if connection.ended:
+            was_connected = connection.connected
+            self._disconnect()
+            if was_connected:
+                self._lost_at = self._loop.now()
+                self._on_lost()
+            wait = probe_interval(self._loop.now() - self._lost_at)
+            self._timer = self._loop.call_later(wait, self._connect)
+        elif connection.connected and not self._hello_sent:
+            self._hello_sent = True
+            hello = Hello("agent", self._name, os.getpid(), self._process.boot, node=self._process.node)
+            self.send(hello, envelope.pack_payload(self._snapshot()))
+
+    def _read(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        for frame in frames.receive_each(connection.dealer):
+            try:
+                message, payload = envelope.decode(frame)
+            except envelope.MalformedError as problem:
+                logs.get_logger().warning("malformed message from the supervisor", problem=str(problem))
+                continue
+            if isinstance(message, Ping):
+                errors = self._loop.errors
+                self.send(Pong(message.number, errors - self._errors_reported))
+                self._errors_reported = errors
+            else:
+                self._on_message(message, payload)
+            if self._connection is not connection:
+                return
+        self._loop.drained(self._number)
+
+    def close(self) -> None:
+        """Close all sockets; the last messages and log records get a moment to leave."""
+        self.end()
+        self._logs.close()
+        self._context.term()

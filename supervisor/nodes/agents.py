@@ -1,0 +1,256 @@
+"""The supervisor's side of the node agents: their Hello, their messages, their silence, and what follows from their end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from protocol import UNDERSTOOD
+from protocol.config.settings import Settings
+from protocol.failures import Code, Failure
+from protocol.messages.nodes import (
+    AgentSnapshot,
+    ConfigureNode,
+    NodeChanged,
+    NodeLeaves,
+    NodeRead,
+    NodeReport,
+    NodeState,
+    ProcessEnded,
+    ReadNode,
+)
+from protocol.messages.peers import Hello, Ping, Shutdown
+from protocol.runtime import logs
+from protocol.runtime.loop import Loop
+from protocol.wire import envelope
+from supervisor.bus.peer_registry import PeerRegistry
+from supervisor.bus.sockets import SupervisorBus
+from supervisor.nodes.node_placement import NodePlacement
+from supervisor.nodes.node_registry import PING_INTERVAL_S, Node, NodeRegistry
+from supervisor.nodes.node_states import NodeConnection
+from supervisor.persistence.server_record import ServerRecord
+from supervisor.processes.placement import Survivor
+from supervisor.runtime.decisions import Decisions
+from supervisor.runtime.handler_table import Handler
+from supervisor.scheduler.scheduler import Scheduler
+
+_LEFT_BEHIND_S: Final = 1.0
+"""How long after its node was lost a worker is told to end, if it can still be reached.
+
+Its gateways must first have heard what has happened: otherwise they would read that the worker was told to end.
+"""
+
+_SHOWN: Final = {
+    NodeConnection.JOINING: NodeState.UNREACHABLE,
+    NodeConnection.READY: NodeState.READY,
+    NodeConnection.UNREACHABLE: NodeState.UNREACHABLE,
+    NodeConnection.GONE: NodeState.LOST,
+}
+"""Its state → as it is shown, without what operators and the scheduler know."""
+
+log = logs.get_logger()
+
+
+class NodeAgents:
+    """All agents."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        loop: Loop,
+        bus: SupervisorBus,
+        peers: PeerRegistry,
+        placement: NodePlacement,
+        record: ServerRecord,
+        scheduler: Scheduler,
+        decisions: Decisions,
+    ) -> None:
+        """No node has joined yet."""
+        self._settings, self._loop, self._bus, self._peers = settings, loop, bus, peers
+        self._placement, self._record, self._scheduler, self._decisions = placement, record, scheduler, decisions
+        self._registry = NodeRegistry()
+        self._pings, self._readings = itertools.count(), itertools.count(1)
+        self._asked: dict[str, tuple[int, int, float]] = {}
+        """Node whose memory is being read → the number of the order, how often its memory had changed then, and when that was."""
+        self.welcome: Callable[[str, Hello], None] = lambda _agent, _hello: None
+        """Registers an agent and answers its Hello."""
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of these messages, for which no transition waits."""
+        return {
+            ProcessEnded: self._process_ended,
+            NodeChanged: self._node_changed,
+            NodeRead: self._node_read,
+            NodeLeaves: self._node_leaves,
+        }
+
+    def reports(self) -> list[NodeReport]:
+        """Return what is known of all nodes but the head, by name; also of those that are missing."""
+        now = self._loop.now()
+        known = [*self._registry.nodes(), *self._registry.missing()]
+        return [
+            NodeReport(node.facts, _SHOWN[node.state], now - node.since, node.memory)
+            for node in sorted(known, key=lambda node: node.name)
+        ]
+
+    def start(self) -> None:
+        """Ping the agents from now on."""
+        self._loop.every(PING_INTERVAL_S, self._look)
+
+    # Hello
+
+    def expect(self) -> list[str]:
+        """Expect the agents of an earlier supervisor; return their ids."""
+        for name, agent in self._record.agents.items():
+            self._registry.expect(name, agent, self._loop.now())
+        return [node.agent for node in self._registry.expected()]
+
+    def hello(self, agent: str, message: Hello, payload: bytes) -> list[Survivor]:
+        """Take an agent, or tell it to end its processes; return those of its processes that this supervisor does not know."""
+        now = self._loop.now()
+        if message.version not in UNDERSTOOD:
+            why = f"version {message.version} of the protocol is not understood: install the server's release there"
+            return self._refused(agent, message.node, why, final=True)
+        if self._scheduler.view.closing:
+            return self._refused(agent, message.node, "the server ends", final=True)
+        try:
+            snapshot: AgentSnapshot = envelope.unpack_payload(payload, AgentSnapshot)
+        except envelope.MalformedError as problem:
+            return self._refused(agent, message.node, f"its snapshot cannot be used: {problem}")
+        facts = snapshot.facts
+        if why := self._registry.why_refused(facts.name, agent, now):
+            return self._refused(agent, facts.name, why)
+        is_new = self._registry.get(facts.name) is None
+        node = self._registry.hello(facts, agent, now)
+        self.welcome(agent, message)
+        self._bus.send(agent, ConfigureNode(self._settings.grace), self._settings_for_nodes())
+        unknown = self._placement.hello(node.name, agent, snapshot)
+        (log.info if is_new else log.warning)(
+            "node joined" if is_new else "node connected again",
+            node=node.name,
+            agent=agent,
+            processes=len(snapshot.processes),
+        )
+        if self._decisions.suspended:
+            return unknown  # the scheduler learns of the nodes when everything is taken over
+        self._joined(node)
+        for survivor in unknown:
+            self._placement.kill_unknown(survivor)
+        return []
+
+    def _refused(self, agent: str, node: str, why: str, *, final: bool = False) -> list[Survivor]:
+        log.warning("node agent refused", node=node, agent=agent, why=why)
+        self._bus.send(agent, Shutdown(0.0, why, draining=final))
+        return []
+
+    def _settings_for_nodes(self) -> bytes:
+        """Return the settings that processes of other nodes need; they serve no clients, so they get no keys of clients."""
+        return msgspec.json.encode(structs.replace(self._settings, api_key="", admin_api_key=""))
+
+    def _joined(self, node: Node) -> None:
+        self._scheduler.node_joined(node.facts, self._loop.now())
+        self._scheduler.node_drains(node.name, node.name in self._record.drained_nodes)
+        self._write_record()
+
+    def take_over(self) -> None:
+        """Tell the scheduler which nodes there are, before it learns what runs there. Those that have not reported are lost."""
+        for node in self._registry.expected():
+            self._lost(node, f"node {node.name} has not reported to this supervisor")
+        for node in self._registry.nodes():
+            self._joined(node)
+
+    # What agents say
+
+    def _process_ended(self, _agent: str, message: ProcessEnded, _payload: bytes) -> None:
+        self._placement.ended(message.name, message.why)
+
+    def _node_changed(self, agent: str, message: NodeChanged, _payload: bytes) -> None:
+        node = self._registry.of_agent(agent)
+        if node is not None and message.facts.name == node.name:
+            node.facts = message.facts
+            if not self._decisions.suspended:
+                self._joined(node)
+
+    def _node_leaves(self, agent: str, message: NodeLeaves, _payload: bytes) -> None:
+        node = self._registry.of_agent(agent)
+        if node is not None:
+            self._lost(node, f"the agent of node {node.name} ends, because {message.why}", missing=False)
+
+    # Memory
+
+    def read_memory(self, name: str) -> None:
+        """Read the memory of a node, unless that is being done. The scheduler is told when the agent has answered."""
+        node = self._registry.get(name)
+        if node is None or name in self._asked:
+            return
+        number = next(self._readings)
+        self._asked[name] = (number, self._scheduler.view.memory_changes(name), self._loop.now())
+        workers = [each.worker for each in self._scheduler.view.workers() if each.node == name]
+        self._bus.send(node.agent, ReadNode(number, workers))
+
+    def _node_read(self, agent: str, message: NodeRead, _payload: bytes) -> None:
+        node = self._registry.of_agent(agent)
+        asked = self._asked.get(node.name) if node is not None else None
+        if node is None or asked is None or asked[0] != message.number:
+            return
+        del self._asked[node.name]
+        node.memory = message.capacities
+        self._placement.figures_read(message.workers)
+        if asked[1] == self._scheduler.view.memory_changes(node.name):
+            held = {worker: figures.held for worker, figures in message.workers.items()}
+            self._scheduler.memory_read(node.name, message.capacities, held, asked[2])
+
+    # Silence and ends
+
+    def _look(self) -> None:
+        now = self._loop.now()
+        for node in self._registry.nodes():
+            node.last_seen = max(node.last_seen, self._peers.last_seen(node.agent))
+        found = self._registry.look(now)
+        for node in found.unreachable:
+            log.warning("node does not answer", node=node.name, agent=node.agent)
+        for node in found.back:
+            log.info("node answers again", node=node.name, agent=node.agent)
+        for node in found.lost:
+            self._lost(node, f"node {node.name} is not reachable")
+        number = next(self._pings)
+        for node in self._registry.nodes():
+            if node.is_known:
+                self._bus.send(node.agent, Ping(number))
+
+    def unread(self, agent: str) -> None:
+        """Give an agent up that leaves too many messages unread."""
+        node = self._registry.of_agent(agent)
+        if node is not None and node.is_known:
+            self._lost(node, f"the agent of node {node.name} does not read its messages")
+
+    def _lost(self, node: Node, why: str, *, missing: bool = True) -> None:
+        """Count everything on a node as ended. Its agent is told so if it says Hello again. ``missing``: it was not told to leave."""
+        (log.error if missing else log.warning)("node lost", node=node.name, agent=node.agent, why=why)
+        self._registry.lost(node, self._loop.now(), missing=missing)
+        self._asked.pop(node.name, None)
+        self._bus.send(node.agent, Shutdown(0.0, why))
+        self._peers.remove(node.agent)
+        self._bus.forget(node.agent)
+        processes = self._placement.lost(node.name, why)
+        self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now())
+        self._write_record()
+        self._loop.call_later(_LEFT_BEHIND_S, lambda: self._dismiss(processes, why))
+        self._decisions.reconcile()
+
+    def _dismiss(self, processes: list[str], why: str) -> None:
+        """Tell the processes of a lost node to end: the agent alone may be stopped, and its processes may be connected."""
+        for name in processes:
+            self._bus.send(name, Shutdown(0.0, why))
+
+    def end(self) -> None:
+        """Tell all agents that the server ends."""
+        for node in self._registry.nodes():
+            self._bus.send(node.agent, Shutdown(0.0, "the server ends", draining=True))
+
+    def _write_record(self) -> None:
+        self._record.set_agents({node.name: node.agent for node in self._registry.nodes()})
