@@ -159,6 +159,8 @@ class StartEngine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since the load began, which was before this message. The worker goes on counting for a new supervisor."""
     paths: dict[str, str] = {}
     """As in :class:`CheckModel`."""
+    replica: int = 1
+    """The number of this engine, of those of its model. The worker keeps it for a new supervisor."""
 
 
 @control_message

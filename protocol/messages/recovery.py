@@ -72,6 +72,8 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since its engine became ready; None if it is not."""
     paths: dict[str, str] = {}
     """As in the last ``StartEngine``."""
+    replica: int = 1
+    """As in the last ``StartEngine``."""
 
     @property
     def model_in_use(self) -> ModelInUse | None:

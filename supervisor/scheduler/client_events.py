@@ -13,7 +13,7 @@ from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.queue import admission, answers
+from supervisor.scheduler.queue import admission, answers, replica_choice
 from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine
@@ -29,7 +29,7 @@ def request_submitted(
     if request.age is not None and _known_already(state, key, target.name):
         return
     model = model_changes.find_or_add(state, target)
-    order = model.returning.pop((key.gateway, key.number), None) or next(state.order)
+    order = model.replica_set.take_returning(key) or next(state.order)
     waiting = QueuedRequest(key, request, payload, order, now - (request.age or 0.0))
     if refused := state.crashes.refusal(model.name, request, now):
         state.refuse(key, refused)
@@ -67,11 +67,12 @@ def _known_already(state: SchedulerState, key: RequestKey, name: str) -> bool:
 
 def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
     """Grant a read of a ready model, however many requests wait for its slots."""
-    worker = model.worker
-    if state.closing or model.state is not ModelState.READY or worker is None or not may_read(model, waiting):
-        return False
-    grant(state, model, worker, waiting, weight=0, now=now)
-    return True
+    for each in model.replica_set.replicas if len(model.replica_set.replicas) > 1 else (model,):
+        worker = each.worker
+        if not state.closing and each.state is ModelState.READY and worker is not None and may_read(each, waiting):
+            grant(state, each, worker, waiting, weight=0, now=now)
+            return True
+    return False
 
 
 def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
@@ -79,6 +80,8 @@ def _granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: Queu
     worker = model.worker
     if model.state is not ModelState.READY or worker is None or waiting.request.suspect or waiting.is_read:
         return False
+    if len(model.replica_set.replicas) > 1:
+        return replica_choice.grant_at_once(state, model.replica_set, waiting, now)
     weight = free_weight(model, waiting)
     if weight is None:
         return False
@@ -91,7 +94,8 @@ def state_read(state: SchedulerState, key: RequestKey, request: SubmitRequest, p
 
     This does not count as use of the model, and delays nothing.
     """
-    model = state.models.get(name)
+    known = state.replica_sets.get(name)
+    model = known.lead if known is not None else None
     if model is None or model.worker is None or not model.worker.serves:
         state.refuse(key, Failure(Code.NOT_LOADED, f"Model {name} is not loaded", model=name))
         return
@@ -144,16 +148,18 @@ def load_requested(
     for node in state.nodes.values():
         if node.spawn_backoff.pause(now):
             node.spawn_backoff.ready()
-    if model.state is ModelState.READY and model.pending_spec is None:
-        answers.answer_load(state, model, caller)
-        model.last_use = now
+    ready = model.replica_set.ready
+    if ready is not None:
+        answers.answer_load(state, ready, caller)
+        ready.last_use = now
     else:
         model.loaders.append(caller)
 
 
 def _refused_before(state: SchedulerState, target: ModelTarget, now: float) -> Failure | None:
     """If these options have just failed to start an engine, return why a working engine is not ended for them."""
-    model = state.models.get(target.name)
+    known = state.replica_sets.get(target.name)
+    model = known.lead if known is not None else None
     if model is None or not (model.worker is not None or model.keep_loaded):
         return None
     refused = model.refused_reload
@@ -168,34 +174,36 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     Running requests end first, and waiting requests have it loaded again. A load in progress ends here, and everything
     that waits for it is refused.
     """
-    model = state.models.get(name)
-    if model is None or not model.unloadable:
+    known = state.replica_sets.get(name)
+    if known is None or not any(each.unloadable for each in known.replicas):
         return False
-    model_changes.stop_keeping(model)
-    model_changes.allow_refused_options(model)
-    model_changes.drop_overrides(model)
+    for each in known.replicas:
+        model_changes.stop_keeping(each)
+        model_changes.allow_refused_options(each)
+    model_changes.drop_overrides(known.lead)
     failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
-    if model.worker is not None and model.worker.serves:
-        answers.refuse_loads(state, model, failure)
-    else:
-        answers.refuse_waiting(state, model, failure)
-    model_changes.release_worker(state, model)
-    if model.worker is None:
+    refuse = answers.refuse_loads if known.serving else answers.refuse_waiting
+    refuse(state, known.lead, failure)
+    for each in known.replicas:
+        model_changes.release_worker(state, each)
+    call = PendingCall(peer, number, 0)
+    leaving = [(each, each.worker) for each in known.replicas if each.worker is not None]
+    if not leaving:
         state.emit(AnswerCall(peer, number, [name]))
-        return True
-    model.unloaders.append(PendingCall(peer, number, 0))
-    if model.state in (ModelState.LOADING, ModelState.RESTARTING):
-        model_changes.unload(state, model, model.worker)
+    for each, worker in leaving:
+        each.unloaders.append(call)
+        if each.state in (ModelState.LOADING, ModelState.RESTARTING):
+            model_changes.unload(state, each, worker)
     return True
 
 
 def overrides_requested(state: SchedulerState, peer: str, number: int, name: str, asked: PolicyOverrides) -> bool:
     """A caller wants a loaded model to be treated otherwise; return False if it is neither loaded nor about to be."""
-    model = state.models.get(name)
-    if model is None or not model.unloadable:
+    known = state.replica_sets.get(name)
+    if known is None or not any(each.unloadable for each in known.replicas):
         return False
-    model_changes.override_policy(model, asked)
-    answers.answer_when_remembered(state, model, PendingCall(peer, number, 0), name)
+    model_changes.override_policy(known.lead, asked)
+    answers.answer_when_remembered(state, known.lead, PendingCall(peer, number, 0), name)
     state.settled = False
     return True
 
@@ -204,11 +212,12 @@ def model_deleted(state: SchedulerState, name: str) -> None:
     """The files of a model are about to be removed: nothing waits for it any more, and it does not come back."""
     state.failed_checks.forget(name)
     state.crashes.forget(name)
-    model = state.models.get(name)
-    if model is not None:
-        model_changes.stop_keeping(model)
+    known = state.replica_sets.get(name)
+    if known is not None:
+        for each in known.replicas:
+            model_changes.stop_keeping(each)
         failure = Failure(Code.MODEL_NOT_FOUND, f"model {name} was deleted", model=name)
-        answers.refuse_waiting(state, model, failure)
+        answers.refuse_waiting(state, known.lead, failure)
 
 
 def call_abandoned(state: SchedulerState, peer: str, number: int) -> None:
@@ -229,9 +238,10 @@ def download_ended(
     state: SchedulerState, name: str, spec: ModelSpec | None, failure: Failure | None, now: float
 ) -> None:
     """A download succeeded (``spec``) or failed. Requests do not begin a failed one again."""
-    model = state.models.get(name)
-    if model is None:
+    known_model = state.replica_sets.get(name)
+    if known_model is None:
         return
+    model = known_model.lead
     waited = model_changes.end_download(model, spec)
     known = model.backoff.failure
     if spec is not None and known is not None and known.code in DOWNLOAD_FAILURES:

@@ -25,7 +25,10 @@ def expires_at(model: ScheduledModel) -> float | None:
     ttl = ttl_of(model)
     if ttl == NEVER_UNLOADED or model.state is not ModelState.READY or model.grants or model.queue or model.loaders:
         return None
-    return model.last_use + ttl
+    replicas = model.replica_set.replicas
+    if len(replicas) > 1 and any(each.grants for each in replicas):
+        return None
+    return model.replica_set.last_use + ttl
 
 
 def expired(model: ScheduledModel, now: float) -> bool:
@@ -39,7 +42,7 @@ def unload_expired(state: SchedulerState, model: ScheduledModel, now: float) -> 
     worker = model.worker
     if worker is None or not expired(model, now):
         return
-    idle_s = round(now - model.last_use, 3)
+    idle_s = round(now - model.replica_set.last_use, 3)
     state.emit(
         LogDecision(
             "info", "model unloaded, it was idle", {"model": model.name, **state.on_node(worker.node), "idle_s": idle_s}

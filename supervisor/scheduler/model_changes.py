@@ -46,6 +46,15 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
     return model
 
 
+def find_or_add_replica(state: SchedulerState, target: ModelTarget, number: int) -> ScheduledModel:
+    """Return an engine of a model by its number, added if necessary, for a worker that has it already."""
+    known = find_or_add(state, target).replica_set
+    replica = known.replica(number) or add_replica(state, known, number)
+    if replica.worker is None:
+        replica.spec = target.spec
+    return replica
+
+
 def add_replica(state: SchedulerState, of: ReplicaSet, number: int) -> ScheduledModel:
     """Add an engine to a model. Nothing is loaded yet."""
     replica = ScheduledModel(of, number, state.limits.restarts)
@@ -55,15 +64,23 @@ def add_replica(state: SchedulerState, of: ReplicaSet, number: int) -> Scheduled
     return replica
 
 
+def keep_replica(replica: ScheduledModel, spec: ModelSpec) -> None:
+    """Let another engine of a model be loaded, and stay so."""
+    replica.spec, replica.rollback_spec, replica.keep_loaded, replica.retiring = spec, None, True, False
+
+
 def request_options(model: ScheduledModel, target: ModelTarget) -> None:
     """Take note of everything a load asks for. A model that has a worker is loaded again with other options."""
     if model.pending_spec is None and model.rollback_spec is None:
         model.replica_set.rollback_overrides = model.overrides
     override_policy(model, target.asked)
-    if target.spec is None or model.spec is None or model.worker is None:
-        return
-    if needs_new_engine(target.spec, model.spec):
-        model.pending_spec = target.spec
+    for replica in model.replica_set.replicas:
+        if target.spec is None or replica.spec is None or not needs_new_engine(target.spec, replica.spec):
+            continue
+        if replica.worker is not None:
+            replica.pending_spec = target.spec
+        elif replica is not model:
+            replica.spec = target.spec
 
 
 def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
@@ -82,7 +99,8 @@ def drop_overrides(model: ScheduledModel) -> None:
 
 def drop_requested_options(model: ScheduledModel) -> None:
     """No load waits any more: the model stays as it is."""
-    model.pending_spec = model.rollback_spec = None
+    for replica in model.replica_set.replicas:
+        replica.pending_spec = replica.rollback_spec = None
 
 
 def allow_refused_options(model: ScheduledModel) -> None:
@@ -175,7 +193,7 @@ def start_engine(
     worker.transition(WorkerEvent.LOAD)
     worker.held, worker.progress = {}, None
     age = now - model.load_began if model.load_began is not None else 0.0
-    state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need), age)))
+    state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need), age, replica=model.number)))
 
 
 def choose_context(worker: ScheduledWorker, context: int) -> None:
@@ -193,6 +211,7 @@ def become_ready(state: SchedulerState, model: ScheduledModel, worker: Scheduled
     model.backoff.ready()
     model.keep_loaded = True
     model.replica_set.provisional = False
+    model.replica_set.next_replica_at = 0.0
     model.rollback_spec = None
     model.cutoff = next(state.order)
 
@@ -230,6 +249,10 @@ def fail_load(state: SchedulerState, model: ScheduledModel, worker: ScheduledWor
 def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float) -> None:
     """Continue with the waiting options, or else with the former ones. Refuse the failed ones for ``pause`` seconds."""
     failed = model.spec
+    if failed is not None:
+        for each in model.replica_set.replicas:
+            if each.pending_spec is not None and not needs_new_engine(each.pending_spec, failed):
+                each.pending_spec = None
     if model.pending_spec is not None:
         model.spec, model.pending_spec = model.pending_spec, None
     else:
@@ -238,7 +261,8 @@ def roll_back(model: ScheduledModel, failure: Failure, now: float, pause: float)
     model.keep_loaded = True
     if failed is not None:
         # Otherwise, a client that repeats its request automatically would end a working engine each time.
-        model.refused_reload = RefusedReload(failed, failure, now + pause)
+        for each in model.replica_set.replicas:
+            each.refused_reload = RefusedReload(failed, failure, now + pause)
 
 
 # ---- from ready --------------------------------------------------------------------------------------------------

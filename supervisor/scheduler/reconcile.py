@@ -9,10 +9,11 @@ other model has passed all checks that need no engine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, model_changes, replication, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.loads import dry_runs, progress
 from supervisor.scheduler.loads.assignment import (
@@ -24,8 +25,9 @@ from supervisor.scheduler.loads.assignment import (
     release_if_checked,
 )
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.queue import answers
+from supervisor.scheduler.queue import answers, replica_choice
 from supervisor.scheduler.queue.grants import announce_queued, grant_queued
+from supervisor.scheduler.queue.replica_choice import OpenReplica
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.state import SchedulerState
@@ -40,6 +42,8 @@ ABANDONED: Final = "abandoned"
 def reconcile(state: SchedulerState, now: float) -> None:
     """Do all that can be done now."""
     state.settled = False  # if something raises, the next event tries again
+    for each in state.replica_sets.values():
+        replication.adjust(state, each, now)
     models = list(state.models.values())
     for model in models:
         if state.closing:
@@ -55,9 +59,9 @@ def reconcile(state: SchedulerState, now: float) -> None:
     if candidates:
         assign_workers(state, candidates, claims, now)
     for model in models:
-        _drain_or_resume(state, model, claims.get(model.name))
-        _grant(state, model, claims.get(model.name), now)
-        _finish_drain(state, model, claims.get(model.name), now)
+        _drain_or_resume(state, model, claims.get(model.key))
+        _grant(state, model, claims, now)
+        _finish_drain(state, model, claims.get(model.key), now)
         announce_queued(state, model, now)
         progress.note_beginning(model, now)
         model_changes.let_worker_remember(state, model)
@@ -77,6 +81,7 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
         and not any(node.spawn_backoff.pause(now) for node in state.nodes.values())
         and all(worker.state in (WorkerState.READY, WorkerState.SPARE) for worker in state.workers.values())
         and all(_has_nothing_to_do(model) for model in state.models.values())
+        and all(replication.is_settled(each, now) for each in state.replica_sets.values())
     )
 
 
@@ -110,7 +115,7 @@ def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: Evicti
     worker = model.worker
     if worker is None or not worker.serves:
         return
-    must = claim is not None or model.unloaders or model.pending_spec is not None or state.closing or model.stuck
+    must = claim is not None or model.unloaders or replication.reloads_now(model) or state.closing or model.stuck
     if must and model.state is ModelState.READY:
         model_changes.drain(model, worker)
         fields = {"model": model.name, "worker": worker.id, "why": _why(state, model, claim)}
@@ -125,12 +130,24 @@ def _why(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | No
     return claim.why if claim is not None and why == EVICTED else why
 
 
-def _grant(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None, now: float) -> None:
-    worker = model.worker
-    if worker is None or not worker.serves or model.unloaders or model.pending_spec is not None:
-        return
-    before = max(model.cutoff, claim.order) if claim else LAST_ORDER
-    grant_queued(state, model, worker, before, now)
+def _grant(state: SchedulerState, model: ScheduledModel, claims: Mapping[str, EvictionClaim], now: float) -> None:
+    worker, replicas = model.worker, model.replica_set.replicas
+    if len(replicas) > 1:
+        if model is replicas[0]:
+            servers = [
+                OpenReplica(each, each.worker, _before(each, claims))
+                for each in replicas
+                if each.worker is not None and replication.takes_requests(each)
+            ]
+            replica_choice.grant_queued(state, servers, now)
+    elif worker is not None and worker.serves and not model.unloaders and model.pending_spec is None:
+        grant_queued(state, model, worker, _before(model, claims), now)
+
+
+def _before(model: ScheduledModel, claims: Mapping[str, EvictionClaim]) -> int:
+    """Return the order before which requests are granted: a model that is to be evicted takes no later ones."""
+    claim = claims.get(model.key)
+    return max(model.cutoff, claim.order) if claim else LAST_ORDER
 
 
 def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionClaim | None, now: float) -> None:
@@ -171,7 +188,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
 
 def _forget_unused(state: SchedulerState, now: float) -> None:
     """Forget the models of which nothing is left. If there are very many failures, forget the oldest."""
-    unused = [model for model in state.models.values() if model.unused()]
+    unused = [model for model in state.models.values() if model.unused() and not model.is_needed_as_first]
     failed = sorted(
         (model for model in unused if model.backoff.recently_failed(now)), key=lambda model: model.backoff.failed_at
     )

@@ -24,11 +24,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
+from supervisor.scheduler.queue.scaling import ReplicaScaling
 from supervisor.scheduler.queue.work_items import PendingCall
 from supervisor.scheduler.state_index import StateIndex
 
@@ -51,9 +53,20 @@ _NEAREST: Final = {
 """How far each state is from an engine that serves."""
 
 
+_SERVES_OR_WILL: Final = frozenset(_NEAREST) - {
+    *(_STATE.DOWNLOADING, _STATE.UNLOADING, _STATE.BACKING_OFF, _STATE.ABSENT)
+}
+
+
 def replica_key(name: str, number: int) -> str:
     """Return the key of a replica in the scheduler's state: the name of its model for the first one."""
     return name if number == 1 else f"{name}{_SEPARATOR}{number}"
+
+
+def model_name(key: str) -> str:
+    """Return the name of the model to which a replica with this key belongs."""
+    name, separator, number = key.rpartition(_SEPARATOR)
+    return name if separator and number.isdigit() else key
 
 
 class ReplicaSet:
@@ -80,6 +93,9 @@ class ReplicaSet:
         """Until when no gateway is told the positions of its requests in the queue."""
         self.loaders: list[PendingCall] = []
         self.service_s = 0.0
+        self.scaling = ReplicaScaling(policy.min_replicas, policy.max_replicas)
+        self.next_replica_at = 0.0
+        """Until when no further replica is tried, because one did not fit or has failed."""
 
     @property
     def lead(self) -> ScheduledModel:
@@ -91,6 +107,29 @@ class ReplicaSet:
     def serving(self) -> list[ScheduledModel]:
         """The replicas whose engines answer."""
         return [each for each in self.replicas if each.worker is not None and each.worker.serves]
+
+    @property
+    def ready(self) -> ScheduledModel | None:
+        """A replica that is ready and is not to get other options; None if there is none."""
+        return next((each for each in self.replicas if each.state is _STATE.READY and each.pending_spec is None), None)
+
+    def take_returning(self, key: RequestKey) -> int | None:
+        """Return the kept position of a request that is retried now; None if there is none."""
+        found = (each.returning.pop((key.gateway, key.number), None) for each in self.replicas)
+        return next((order for order in found if order is not None), None)
+
+    def replica(self, number: int) -> ScheduledModel | None:
+        """Return a replica by its number, None if there is none."""
+        return next((each for each in self.replicas if each.number == number), None)
+
+    def is_free(self, number: int) -> bool:
+        """Return whether there is no such replica, or one that is neither loaded nor to be."""
+        replica = self.replica(number)
+        return replica is None or not (replica.keep_loaded or replica.worker is not None)
+
+    def has_another(self, replica: ScheduledModel) -> bool:
+        """Return whether another replica than this one serves, or is on its way there."""
+        return any(each is not replica and each.state in _SERVES_OR_WILL for each in self.replicas)
 
     @property
     def last_use(self) -> float:

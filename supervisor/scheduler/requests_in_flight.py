@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protocol.ids import RequestKey
 from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant, key_of
+from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.view_values import RequestView, WaitingShare
@@ -14,7 +15,7 @@ def requests_in_flight(state: SchedulerState, most: int) -> list[RequestView]:
     running = [_running(model, key, grant) for model in state.models.values() for key, grant in model.grants.items()]
     running.sort(key=lambda view: view.since)
     views = running[:most]
-    for model in state.models.values():
+    for model in state.replica_sets.values():
         if len(views) >= most:
             break
         if model.queue:
@@ -25,7 +26,7 @@ def requests_in_flight(state: SchedulerState, most: int) -> list[RequestView]:
 
 def waiting_shares(state: SchedulerState, name: str, most: int) -> list[WaitingShare]:
     """Return what waits for a model, by API key. Only the next ``most`` requests are looked at, however many wait."""
-    model = state.models[name]
+    model = state.replica_sets[name]
     queues = model.queue.by_key
     first: dict[str, int] = {}
     for position, waiting in enumerate(model.fair_share.order(queues, most)):
@@ -40,7 +41,7 @@ def _running(model: ScheduledModel, key: RequestKey, grant: SlotGrant) -> Reques
     return RequestView(key, model.name, grant.facts, api_key, grant.since, granted_at=grant.began)
 
 
-def _waiting(model: ScheduledModel, waiting: QueuedRequest, position: int) -> RequestView:
+def _waiting(model: ReplicaSet, waiting: QueuedRequest, position: int) -> RequestView:
     return RequestView(
         waiting.key,
         model.name,

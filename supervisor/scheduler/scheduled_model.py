@@ -19,6 +19,7 @@ from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
+from supervisor.scheduler.queue.prefixes import KnownPrefixes
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, SlotGrant
 from supervisor.scheduler.replica_set import ReplicaSet, replica_key
@@ -83,6 +84,10 @@ class ScheduledModel:
         """Since when it is being loaded; None if it is not."""
         self.lacks_memory = False
         """Whether its load waits for memory."""
+        self.prefixes = KnownPrefixes()
+        """The prompts that its engine has read, if its model has several engines."""
+        self.retiring = False
+        """Whether it gets no more requests, because its model needs one engine less."""
 
     # What the engines of a model share
 
@@ -138,6 +143,11 @@ class ScheduledModel:
     def is_lead(self) -> bool:
         """Whether it is the engine that requests and loads of its model wait for."""
         return self.replica_set.lead is self
+
+    @property
+    def is_needed_as_first(self) -> bool:
+        """Whether it is the first of several replicas, which is there as long as any other one."""
+        return self.number == 1 and len(self.replica_set.replicas) > 1
 
     # What is its own
 
@@ -257,6 +267,7 @@ class ScheduledModel:
         for key in list(self.unfinished):
             self.expect_no_piece_after(key)
         self.abandoned.clear()
+        self.prefixes.clear()
 
     def used_until(self, end: float) -> None:
         """Take note of when a request ended; another model may have been used since."""

@@ -55,7 +55,7 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
     """
     unassigned = Counter({HEAD: len(state.due_plans())})
     for model in candidates:
-        if model.worker is None and model.order is not None:
+        if model.worker is None and (model.order is not None or not model.is_lead):
             unassigned[HEAD] += 1
     workers: dict[str, list[ScheduledWorker]] = {name: [] for name in state.nodes}
     for worker in state.workers.values():
@@ -119,7 +119,7 @@ def spawn_failed(state: SchedulerState, node: SchedulerNode, failure: Failure, n
     if refusal is not None:
         for model in list(state.models.values()):
             if model.worker is None:
-                answers.refuse_waiting(state, model, refusal)
+                answers.refuse_unserved(state, model, refusal)
 
 
 def version_mismatch(state: SchedulerState, worker_id: str, installed: int, now: float) -> None:

@@ -66,7 +66,7 @@ class SchedulerView:
     @property
     def queued(self) -> int:
         """Requests that wait, for all models."""
-        return sum(len(model.queue) for model in self._state.models.values())
+        return sum(len(model.queue) for model in self._state.replica_sets.values())
 
     # Memory
 
@@ -93,16 +93,17 @@ class SchedulerView:
 
     def models(self) -> list[ModelView]:
         """Return all models that are used or requested."""
-        return [model_view(model) for model in self._state.models.values()]
+        return [model_view(model) for model in self._state.replica_sets.values()]
 
     def model(self, name: str) -> ModelView | None:
         """Return a model by its registered name, None if it is neither used nor requested."""
-        model = self._state.models.get(name)
+        model = self._state.replica_sets.get(name)
         return model_view(model) if model is not None else None
 
     def serving(self, name: str) -> ModelTarget | None:
         """Return a model as it is loaded, None if no engine of it answers. Quick: each request asks this."""
-        model = self._state.models.get(name)
+        known = self._state.replica_sets.get(name)
+        model = known.lead if known is not None else None
         if model is None or model.spec is None or model.worker is None or not model.worker.serves:
             return None
         return ModelTarget(model.name, model.type, model.spec)
@@ -114,14 +115,14 @@ class SchedulerView:
 
     def used(self) -> list[str]:
         """Return all models that were ever used, loaded or not, last used first."""
-        use = self._state.past_use | {model.name: model.last_use for model in self._state.models.values()}
+        use = self._state.past_use | {model.name: model.last_use for model in self._state.replica_sets.values()}
         return sorted((name for name in use if use[name] != NEVER), key=use.__getitem__, reverse=True)
 
     def failed_models(self, now: float) -> list[FailedModel]:
         """Return the models that could not be loaded, whose engines died too often or were killed for memory, or whose files were refused."""
         known = [
             FailedModel(model.name, model.backoff.failure, model.backoff.reported_failures, model.backoff.pause(now))
-            for model in self._state.models.values()
+            for model in (each.lead for each in self._state.replica_sets.values())
             if model.backoff.failure
         ]
         names = {each.model for each in known}
@@ -136,7 +137,7 @@ class SchedulerView:
 
     def queue_shares(self, name: str) -> list[QueueShare]:
         """Return what waits for a model, by API key."""
-        model = self._state.models[name]
+        model = self._state.replica_sets[name]
         shares: dict[str, QueueShare] = {}
         for position, waiting in enumerate(model.fair_share.order(model.queue.by_key), 1):
             key = key_of(waiting)
@@ -150,12 +151,13 @@ class SchedulerView:
 
     def progress(self, name: str) -> list[AttemptProgress]:
         """Return how far the engine of a model is with its attempts, for those that it reports."""
-        grants = self._state.models[name].grants.values()
-        return [grant.progress for grant in grants if grant.progress is not None]
+        replicas = self._state.replica_sets[name].replicas
+        progress = [grant.progress for each in replicas for grant in each.grants.values()]
+        return [each for each in progress if each is not None]
 
     def requested_options(self, name: str) -> Mapping[str, OptionValue]:
         """Return the options for a model that was just downloaded: those of the latest waiting load that names any."""
-        model = self._state.models.get(name)
+        model = self._state.replica_sets.get(name)
         return next((call.options for call in reversed(model.loaders if model else []) if call.options), {})
 
     # Workers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.ids import RequestKey
@@ -18,8 +18,28 @@ from supervisor.scheduler import idle_ttl
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
+from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
+
+
+class ReplicaView(NamedTuple):
+    """One of several engines of a model, at the moment of the question."""
+
+    number: int
+    """From 1."""
+    state: ModelState
+    worker: str = ""
+    """Empty if it has none."""
+    node: str = ""
+    """Where its worker runs; empty if it has none."""
+    facts: EngineReady | None = None
+    serves: bool = False
+    """Whether its engine answers."""
+    spec: ModelSpec | None = None
+    running: int = 0
+    slots: int = 0
+    busy: int = 0
 
 
 class ModelView(NamedTuple):
@@ -68,6 +88,14 @@ class ModelView(NamedTuple):
     """Idle seconds after which it is unloaded; infinite if it never is."""
     expires_at: float | None = None
     """When it is unloaded if nothing uses it until then; None if it never is, or something uses it now."""
+
+    replicas: Sequence[ReplicaView] = ()
+    """Its engines, present and to come; empty unless it may have several."""
+
+    @property
+    def workers(self) -> list[str]:
+        """The workers of all of its engines."""
+        return [each.worker for each in self.replicas if each.worker] or ([self.worker] if self.worker else [])
 
     @property
     def target(self) -> ModelTarget:
@@ -141,33 +169,59 @@ def attempt_view(model: ScheduledModel, grant: SlotGrant) -> AttemptView:
     return AttemptView(model.name, grant.caller, grant.earlier)
 
 
-def model_view(model: ScheduledModel) -> ModelView:
-    """Return what others may know of a model."""
-    worker = model.worker
+def model_view(model: ReplicaSet) -> ModelView:
+    """Return what others may know of a model: of several engines, the state of the one that leads, and the sums."""
+    lead, replicas = model.lead, model.replicas
+    worker = lead.worker
+    shown = len(replicas) > 1 or model.policy.max_replicas > 1
     return ModelView(
         model.name,
         model.type,
-        model.state,
-        spec=model.spec,
+        lead.state,
+        spec=lead.spec,
         worker=worker.id if worker is not None else "",
         facts=worker.facts if worker is not None else None,
         serves=worker is not None and worker.serves,
-        counts_as_loaded=model.loaded,
-        keep_loaded=model.keep_loaded,
-        unloadable=model.unloadable,
-        awaits_reload=model.pending_spec is not None,
-        refused_spec=model.refused_reload.spec if model.refused_reload is not None else None,
-        running=len(model.grants),
+        counts_as_loaded=any(each.loaded for each in replicas),
+        keep_loaded=lead.keep_loaded,
+        unloadable=any(each.unloadable for each in replicas),
+        awaits_reload=any(each.pending_spec is not None for each in replicas),
+        refused_spec=lead.refused_reload.spec if lead.refused_reload is not None else None,
+        running=sum(len(each.grants) for each in replicas),
         queued=len(model.queue),
-        slots=model.slots,
-        busy=model.busy,
-        memory=model.memory,
-        need=worker.need if worker is not None else {},
+        slots=sum(each.slots for each in replicas),
+        busy=sum(each.busy for each in replicas),
+        memory=sum(each.memory for each in replicas if each is lead or each.loaded),
+        need=_need(replicas),
         ready_at=worker.ready_at if worker is not None and worker.serves else None,
         last_use=None if model.last_use == NEVER else model.last_use,
-        pinned=model.pinned,
-        ttl=idle_ttl.ttl_of(model),
-        expires_at=idle_ttl.expires_at(model),
+        pinned=lead.pinned,
+        ttl=idle_ttl.ttl_of(lead),
+        expires_at=idle_ttl.expires_at(lead),
+        replicas=[_replica_view(each) for each in replicas if each.unloadable] if shown else [],
+    )
+
+
+def _need(replicas: Sequence[ScheduledModel]) -> Mapping[str, int]:
+    needs = [each.worker.need for each in replicas if each.worker is not None]
+    if len(needs) < 2:
+        return needs[0] if needs else {}
+    return {place: sum(need.get(place, 0) for need in needs) for place in {place for need in needs for place in need}}
+
+
+def _replica_view(replica: ScheduledModel) -> ReplicaView:
+    worker = replica.worker
+    return ReplicaView(
+        replica.number,
+        replica.state,
+        worker=worker.id if worker is not None else "",
+        node=worker.node if worker is not None else "",
+        facts=worker.facts if worker is not None else None,
+        serves=worker is not None and worker.serves,
+        spec=replica.spec,
+        running=len(replica.grants),
+        slots=replica.slots,
+        busy=replica.busy,
     )
 
 

@@ -93,6 +93,9 @@ def _idle_engine_killed(state: SchedulerState, model: ScheduledModel, failure: F
     state.count("killed_for_memory")
     model.end_runs()
     state.emit(NoteDeath(model.name, failure))
+    if model.replica_set.has_another(model):
+        model.backoff.load_failed(failure, now)  # it is not loaded again at once
+        return
     reason = f"{with_model(model, failure).message}; the model stays unloaded until it is asked for"
     state.failed_checks.note(model.name, structs.replace(failure, model=model.name, message=reason), now)
     fields = {"model": model.name, "reason": failure.message}
@@ -145,7 +148,7 @@ def _note_death(
         refusal = model.backoff.refusal(model.name, now)
         if model.provisional:
             model.backoff.ready()
-        answers.refuse_waiting(state, model, refusal)
+        answers.refuse_unserved(state, model, refusal)
     elif leaving or state.closing:
         state.emit(
             LogDecision("warning", "engine lost, its model was leaving", {**fields, "why": stop_reason(state, model)})

@@ -12,7 +12,7 @@ from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerEvent, WorkerState
-from supervisor.scheduler import idle_ttl, model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, model_changes, replication, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
@@ -102,7 +102,7 @@ def _load_failed(
         **({"detail": failure.detail} if failure.detail else {}),
     }
     level = "error" if failure.http_status >= 500 or not asked else "warning"
-    if model.rollback_spec is not None and not state.closing:
+    if model.rollback_spec is not None and not state.closing and not _works_elsewhere(model):
         state.emit(LogDecision(level, "load failed, it keeps its former options", fields))
         _roll_back(state, model, failure, now)
         return
@@ -111,10 +111,22 @@ def _load_failed(
         model.backoff.load_failed(failure, now)
         pause = model.backoff.pause(now)
         fields["retry_in"] = round(pause, 3)
-    elif (failure.http_status >= 500 or not asked) and of_others.http_status >= 500 and not model.provisional:
+    elif (
+        (failure.http_status >= 500 or not asked)
+        and of_others.http_status >= 500
+        and not (model.provisional or model.replica_set.has_another(model))
+    ):
         state.failed_checks.note(model.name, of_others, now)
     state.emit(LogDecision(level, "load failed", fields))
+    if model.replica_set.has_another(model):
+        replication.give_up(state, model, now)
+        return
     _refuse_load(state, model, failure, of_others, pause)
+
+
+def _works_elsewhere(model: ScheduledModel) -> bool:
+    """Return whether another engine of the model serves with the options that failed here."""
+    return any(each is not model and satisfies(each.spec, model.spec) for each in model.replica_set.serving)
 
 
 def _refuse_load(
@@ -181,9 +193,11 @@ def attempt_ended(
     model.fair_share.settle(grant.caller.key if grant.caller else "", grant.charged, tokens)
     if not code and output_tokens:
         model.fair_share.learn(output_tokens)
+    if not code and grant.prefixes:
+        model.prefixes.learn(grant.prefixes)
     if grant.weight:
         model.used_until(now if ended_at is None else min(now, ended_at))
-    state.settled = state.settled and not model.stuck and not idle_ttl.expired(model, now)
+    state.settled = state.settled and not (model.stuck or model.retiring or idle_ttl.expired(model, now))
     if not code and grant.weight:
         model.replica_set.measure_service(now - grant.began)
     elif code == Code.RETURNED:

@@ -221,7 +221,9 @@ class WorkerController:
         if session.caches_unusable and state is WorkerState.LOADING:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
             spec, age = self._model.spec or session.spec, self._loop.now() - self._model.load_began
-            order = StartEngine(spec, self._model.context, self._model.need, age, self._model.paths)
+            order = StartEngine(
+                spec, self._model.context, self._model.need, age, self._model.paths, self._model.replica
+            )
             self._loader.answer(spec, partial(self._start_engine, order, restore_caches=False))
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)

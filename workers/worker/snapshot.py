@@ -44,6 +44,7 @@ class ModelRecord(msgspec.Struct):
     context: int = 0
     need: dict[str, int] = {}
     paths: dict[str, str] = {}
+    replica: int = 1
     load_began: float = 0.0
     """By this process's clock."""
     progress: LoadProgressed | None = None
@@ -56,6 +57,7 @@ class ModelRecord(msgspec.Struct):
         if self.spec is None or self.spec.name != order.spec.name:
             self.remembered = PolicyOverrides()
         self.spec, self.context, self.need, self.paths = order.spec, order.context, order.need, order.paths
+        self.replica = order.replica
         self.load_began = now - order.age
         self.facts = self.report = self.progress = None
 
@@ -97,6 +99,7 @@ def worker_snapshot(
         context=model.context if state is not WorkerState.SPARE else 0,
         need=model.need if state is not WorkerState.SPARE else {},
         paths=model.paths if state is not WorkerState.SPARE else {},
+        replica=model.replica if state is not WorkerState.SPARE else 1,
         load_age=now - model.load_began if state is WorkerState.LOADING else 0.0,
         progress=model.progress if state is WorkerState.LOADING else None,
     )

@@ -13,7 +13,7 @@ from protocol.models.memory import MemoryEstimate
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes, worker_events
+from supervisor.scheduler import model_changes, replication, worker_events
 from supervisor.scheduler.eviction import (
     Blocked,
     Evict,
@@ -32,6 +32,7 @@ from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.memory.fitting import ModelMemory
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
+from supervisor.scheduler.replica_set import model_name
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -103,11 +104,11 @@ def assign_workers(
         loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
         # What an earlier check found may have changed: only after a check does memory decide.
         estimate = model.estimate if checked else MemoryEstimate()
-        request = LoadRequest(model.name, model.type, estimate, spec.npu, model.policy.groups)
+        request = LoadRequest(model.key, model.type, estimate, spec.npu, model.policy.groups)
         verdict = verdict_of(spec, request, loaded_models, limits)
         if not ready and isinstance(verdict, Insufficient | Blocked) and verdict.shortfall is not None:
             verdict = Wait(memory=True)
-        if _refused(state, model, verdict, now):
+        if _refused(state, model, verdict, now, undecided=checked and not ready):
             continue
         model.lacks_memory = _lacks_memory(verdict)
         context = verdict.context if isinstance(verdict, Fits) else 0
@@ -129,15 +130,22 @@ def verdict_of(spec: ModelSpec, request: LoadRequest, loaded: list[LoadedModel],
     return Fits() if spec.elsewhere else decide_eviction(request, loaded, limits)
 
 
-def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float) -> bool:
-    """Refuse everything that waits for a model that cannot be loaded, or evicts no others; return whether it was."""
+def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float, *, undecided: bool) -> bool:
+    """Refuse everything that waits for a model that cannot be loaded, or evicts no others; return whether it was.
+
+    ``undecided``: memory must be read again first. A further replica that does not fit is given up, and refuses nothing.
+    """
     refusal = refusal_of(model.name, model.estimate, verdict)
+    if not model.is_lead and not isinstance(verdict, Fits):
+        if not undecided:
+            replication.give_up(state, model, now)
+        return True
     if refusal is not None and isinstance(verdict, Insufficient):
         worker_events.memory_insufficient(state, model, refusal, now)
     elif refusal is not None:
         release_if_checked(state, model)
         model_changes.stop_keeping(model)
-        answers.refuse_waiting(state, model, refusal)
+        answers.refuse_unserved(state, model, refusal)
     elif not isinstance(verdict, Fits) and not _may_displace(model, now):
         _refuse_failing(state, model, now)
     else:
@@ -175,13 +183,13 @@ def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, Sc
 
 def _loaded_model(model: ScheduledModel, worker: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:
     return LoadedModel(
-        model.name,
+        model.key,
         model.type,
         model.last_use,
         busy=bool(model.grants),
         pinned=model.pinned,
         movable=worker.serves,
-        leaving=worker.state is WorkerState.LEAVING or model.name in claims,
+        leaving=worker.state is WorkerState.LEAVING or model.key in claims,
         draining=worker.state is WorkerState.DRAINING,
         memory=worker.memory,
         npu=model.spec.npu if model.spec else "",
@@ -207,8 +215,9 @@ def refusal_of(model: str, estimate: MemoryEstimate, verdict: Verdict) -> Failur
         f"Model {model} cannot be loaded {_OBSTACLES[verdict.reason]}{figures}, and only pinned models could make"
         " way; unpin or unload one of them"
     )
+    pins = dict.fromkeys(map(model_name, verdict.pins))
     # Their names are for administrators: the key of the request may not use these models.
-    return Failure(Code.ALL_PINNED, reason, model=model, detail=f"pinned: {', '.join(verdict.pins)}")
+    return Failure(Code.ALL_PINNED, reason, model=model, detail=f"pinned: {', '.join(pins)}")
 
 
 def models_as_seen_by(
@@ -217,18 +226,19 @@ def models_as_seen_by(
     """Return what is loaded, and what is about to be, as a load of the named model would see it: its present engine leaves."""
     loaded = [_loaded_model(model, worker, {}) for worker, model in _loaded_workers(state)]
     ahead = [
-        _model_ahead(LoadRequest(each.name, each.type, each.estimate, each.spec.npu, each.policy.groups), 0, now)
+        _model_ahead(LoadRequest(each.key, each.type, each.estimate, each.spec.npu, each.policy.groups), 0, now)
         for each in candidates
         if each.spec is not None and not each.spec.elsewhere and each.name != name
     ]
-    return [*(each._replace(leaving=each.leaving or each.model == name) for each in loaded), *ahead]
+    return [*(each._replace(leaving=each.leaving or model_name(each.model) == name) for each in loaded), *ahead]
 
 
 def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:
     """It died or failed while others work well, so it displaces no other model."""
     release_if_checked(state, model)
     model_changes.stop_keeping(model)
-    model_changes.drop_requested_options(model)
+    if not model.replica_set.has_another(model):
+        model_changes.drop_requested_options(model)
     known = model.backoff.failure
     if known is None:
         return
@@ -238,7 +248,7 @@ def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) ->
     pause = max(state.limits.restarts.first, model.backoff.forgiven_in(now))
     code = Code.BREAKER_OPEN if died else Code.BACKING_OFF
     failure = Failure(code, reason, model=model.name, retry_after=pause, detail=known.detail)
-    answers.refuse_waiting(state, model, failure)
+    answers.refuse_unserved(state, model, failure)
 
 
 def release_if_checked(state: SchedulerState, model: ScheduledModel) -> None:

@@ -27,6 +27,7 @@ from supervisor.scheduler.eviction import (
 from supervisor.scheduler.loads import assignment
 from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.queue import answers
+from supervisor.scheduler.replica_set import model_name
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, satisfies
 from supervisor.scheduler.scheduled_worker import PendingPlan, ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -137,7 +138,8 @@ def _plan(
 
 
 def _decision(state: SchedulerState, spec: ModelSpec, verdict: Verdict) -> str:
-    own = state.models.get(spec.name)
+    known = state.replica_sets.get(spec.name)
+    own = known.lead if known is not None else None
     if own is not None and own.worker is not None and own.worker.serves and satisfies(spec, own.spec):
         return "loaded"
     if isinstance(verdict, Insufficient | Blocked):
@@ -149,4 +151,4 @@ def _decision(state: SchedulerState, spec: ModelSpec, verdict: Verdict) -> str:
 
 def _eviction(loaded: LoadedModel, reason: str, now: float) -> PlannedEviction:
     idle_s = None if loaded.last_use == NEVER else round(now - loaded.last_use, 3)
-    return PlannedEviction(loaded.model, reason, loaded.busy, idle_s, loaded.memory.whole)
+    return PlannedEviction(model_name(loaded.model), reason, loaded.busy, idle_s, loaded.memory.whole)

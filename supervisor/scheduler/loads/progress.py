@@ -31,7 +31,7 @@ def loads_in_progress(state: SchedulerState, now: float) -> list[LoadInProgress]
 
 def _shown(model: ScheduledModel, now: float) -> LoadInProgress:
     age = now - model.load_began if model.load_began is not None else 0.0
-    waiting = len(model.queue) + len(model.loaders)
+    waiting = len(model.queue) + len(model.loaders) if model.is_lead else 0
     if model.state is ModelState.CHECKED:
         stage = LoadStage.WAITING_FOR_MEMORY if model.lacks_memory else LoadStage.WAITING
     else:

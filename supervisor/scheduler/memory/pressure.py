@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from protocol.models.memory import HOST, Capacity
 from protocol.worker_states import WorkerState
@@ -15,6 +15,9 @@ from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.state import SchedulerState
+
+AFTER_PRESSURE_S: Final = 300.0
+"""After a replica had to leave because memory was nearly used up, this long passes before another one is tried."""
 
 
 def memory_short(state: SchedulerState, name: str, host: Capacity, figures: Mapping[str, Any], now: float) -> None:
@@ -40,6 +43,7 @@ def memory_short(state: SchedulerState, name: str, host: Capacity, figures: Mapp
     fields = {**eviction_fields(model.name, worker.eviction), "worker": worker.id, **state.on_node(name), **figures}
     state.emit(LogDecision("warning", "unloading a model, memory is nearly used up", fields))
     model_changes.unload(state, model, worker)
+    model.replica_set.next_replica_at = now + AFTER_PRESSURE_S
 
 
 def _may_leave(model: ScheduledModel) -> bool:

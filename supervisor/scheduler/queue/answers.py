@@ -47,11 +47,11 @@ def answer_when_remembered(state: SchedulerState, model: ScheduledModel, caller:
 
 
 def answer_unloads(state: SchedulerState, model: ScheduledModel) -> None:
-    """Tell the callers of unloads that the model's worker is gone."""
-    for caller in model.unloaders:
-        if not caller.abandoned:
+    """Tell the callers of unloads that the model's worker is gone: of several, the last one."""
+    ended, model.unloaders = model.unloaders, []
+    for caller in ended:
+        if not caller.abandoned and not any(caller in each.unloaders for each in model.replica_set.replicas):
             state.emit(AnswerCall(caller.peer, caller.number, [model.name]))
-    model.unloaders.clear()
 
 
 def server_ends(state: SchedulerState) -> Failure:
@@ -61,7 +61,14 @@ def server_ends(state: SchedulerState) -> Failure:
 
 def refuse_at_end(state: SchedulerState, model: ScheduledModel) -> None:
     """Refuse what waits for a model while the server ends, except later pieces of long lists if its engine still serves."""
-    refuse_waiting(state, model, server_ends(state), later_pieces=not model.serves_to_the_end)
+    serves = any(each.serves_to_the_end for each in model.replica_set.replicas)
+    refuse_waiting(state, model, server_ends(state), later_pieces=not serves)
+
+
+def refuse_unserved(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
+    """Refuse all that waits for a model because of one of its engines, unless another one serves it or is about to."""
+    if not model.replica_set.has_another(model):
+        refuse_waiting(state, model, failure)
 
 
 def refuse_waiting(
@@ -74,7 +81,7 @@ def refuse_waiting(
             model.queue.remove(waiting.key)
             state.refuse(waiting.key, failure)
     refuse_loads(state, model, failure)
-    if model.provisional and model.unused():
+    if model.provisional and model.unused() and not model.is_needed_as_first:
         model_changes.forget(state, model)
 
 

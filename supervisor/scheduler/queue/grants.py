@@ -75,6 +75,7 @@ def grant(
         more=request.more,
         facts=request,
         since=waiting.since,
+        prefixes=waiting.prefixes,
     )
     model.add_grant(waiting.key, its)
     model.last_use = now
@@ -123,6 +124,13 @@ def send_run(
     )
 
 
+def end_solitude(model: ScheduledModel, now: float) -> None:
+    """Let others run beside the suspect request that has run alone for long enough."""
+    for running in model.grants.values():
+        if running.weight > running.usual_weight and now - running.began >= ALONE_S:
+            running.weight = running.usual_weight
+
+
 def grant_queued(
     state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker, before: int, now: float
 ) -> None:
@@ -131,9 +139,7 @@ def grant_queued(
     The request whose turn it is, of those of all keys, is never overtaken by one that takes a slot. Reads may run before it:
     they take none.
     """
-    for running in model.grants.values():
-        if running.weight > running.usual_weight and now - running.began >= ALONE_S:
-            running.weight = running.usual_weight
+    end_solitude(model, now)
     for waiting in model.queue if model.queue.reads else ():
         if waiting.order < before and may_read(model, waiting):
             model.queue.remove(waiting.key)

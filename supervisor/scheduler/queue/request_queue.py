@@ -81,6 +81,11 @@ class RequestQueue:
         return min(own[0].order for own in self._by_key.values())
 
     @property
+    def first_since(self) -> float:
+        """Since when the request waits that has waited longest."""
+        return min(own[0].since for own in self._by_key.values())
+
+    @property
     def by_key(self) -> Mapping[str, Sequence[QueuedRequest]]:
         """API key → its requests in the order of arrival, longest-waiting key first."""
         return dict(sorted(self._by_key.items(), key=lambda item: item[1][0].order))

@@ -36,7 +36,7 @@ class ShownRequest(Protocol):
 class QueuedRequest:
     """A request that waits for a slot, with its position in the order of arrival."""
 
-    __slots__ = ("key", "order", "payload", "request", "since")
+    __slots__ = ("key", "order", "payload", "prefixes", "request", "since")
 
     def __init__(self, key: RequestKey, request: SubmitRequest, payload: bytes, order: int, since: float) -> None:
         """Remember what to run, and since when it waits (monotonic seconds)."""
@@ -45,6 +45,8 @@ class QueuedRequest:
         self.payload = payload
         self.order = order
         self.since = since
+        self.prefixes: tuple[int, ...] | None = None
+        """See :mod:`supervisor.scheduler.queue.prefixes`; None unless replicas were compared by them."""
 
     @property
     def is_read(self) -> bool:
@@ -98,6 +100,7 @@ class SlotGrant:
         "more",
         "order",
         "origin",
+        "prefixes",
         "progress",
         "since",
         "usual_weight",
@@ -117,14 +120,16 @@ class SlotGrant:
         more: bool = False,
         facts: ShownRequest | None = None,
         since: float = 0.0,
+        prefixes: tuple[int, ...] | None = None,
     ) -> None:
         """``weight`` slots since ``began``, for a request of this order of arrival, which came with or without a key.
 
         ``usual_weight``: the slots that it needs, fewer than it has if it is to run alone for a while.
         ``charged``: tokens that it was expected to use, if requests of other keys waited.  ``earlier``, ``more``: see
         :class:`~protocol.messages.work.SubmitRequest`.  ``facts``: of the request, which arrived at ``since``; None if
-        only its worker knows it.
+        only its worker knows it.  ``prefixes``: of its prompt.
         """
+        self.prefixes = prefixes
         self.facts, self.since = facts, since
         self.earlier = earlier
         self.more = more

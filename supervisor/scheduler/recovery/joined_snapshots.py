@@ -126,5 +126,6 @@ def _running_worker(
         need=snapshot.need,
         load_began=arrived - snapshot.load_age if snapshot.state is WorkerState.LOADING else None,
         progress=snapshot.progress,
+        replica=snapshot.replica,
         ready_at=None if snapshot.ready_age is None else arrived - snapshot.ready_age,
     )

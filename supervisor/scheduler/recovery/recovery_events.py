@@ -25,6 +25,7 @@ from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
+from supervisor.scheduler.replica_set import replica_key
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -71,6 +72,8 @@ class RunningWorker(NamedTuple):
     """What it reported of the load last."""
     ready_at: float | None = None
     """Since when its engine answers; None if it does not."""
+    replica: int = 1
+    """The number of its engine, of those of its model."""
     node: str = HEAD
 
 
@@ -150,12 +153,16 @@ def worker_reconnected(
 def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:
     worker = state.workers[running.worker] = ScheduledWorker(running.worker, now, running.node)
     spec, leaves = running.spec, running.state is WorkerState.LEAVING
-    if spec is None or running.state is WorkerState.SPARE or (leaves and spec.name in state.models):
+    if (
+        spec is None
+        or running.state is WorkerState.SPARE
+        or (leaves and replica_key(spec.name, running.replica) in state.models)
+    ):
         worker.transition(WorkerEvent.HELLO)
         if leaves:
             state.expect_end(worker)
         return
-    model = model_changes.find_or_add(state, ModelTarget(spec.name, spec.type, spec))
+    model = model_changes.find_or_add_replica(state, ModelTarget(spec.name, spec.type, spec), running.replica)
     if model.worker is not None:
         # Never seen: a model gets another worker when its last one no longer has an engine.
         fields = {"model": spec.name, "worker": running.worker, "other": model.worker.id}

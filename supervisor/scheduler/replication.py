@@ -1,0 +1,126 @@
+"""How many replicas a model has, which of them take requests, and which one is loaded again with other options. Pure.
+
+A part of :mod:`supervisor.scheduler.reconcile`, for models with several replicas only; see
+:mod:`supervisor.scheduler.replica_set`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.worker_states import WorkerState
+from supervisor.scheduler import model_changes
+from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
+from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.state import SchedulerState
+
+ANOTHER_TRY_S: Final = 30.0
+"""After one could not be loaded beside others, this long passes before another one is tried."""
+_ON_THE_WAY: Final = TO_BE_LOADED | {ModelState.LOADING, ModelState.RESTARTING, ModelState.RELOADING}
+
+
+def adjust(state: SchedulerState, of: ReplicaSet, now: float) -> None:
+    """Add a replica if too few run, or let one go if too many do. One at a time, while one of them is ready."""
+    if of.policy.max_replicas == 1 and len(of.replicas) == 1:
+        return
+    running = [each for each in of.replicas if each.keep_loaded or each.worker is not None]
+    if not running:
+        of.scaling.reset()
+    for each in of.replicas:
+        each.retiring = each.retiring and each in running
+    lead = of.lead
+    if state.closing or lead.state is not ModelState.READY or lead.worker is None:
+        return
+    of.scaling.observe(
+        now,
+        waited=0.0 if not of.queue else now - of.queue.first_since,
+        busy=sum(each.busy for each in running),
+        slots=sum(each.slots for each in running),
+        serving=len(of.serving),
+    )
+    if any(each.unloaders or each.pending_spec is not None for each in running):
+        return
+    if len(running) > of.scaling.wanted:
+        _let_one_go(state, of, running)
+        return
+    for each in running:
+        each.retiring = False
+    if len(running) < of.scaling.wanted and not any(each.state in _ON_THE_WAY for each in running):
+        _add_one(state, of, lead, now)
+
+
+def is_settled(of: ReplicaSet, now: float) -> bool:
+    """Return whether nothing is to be changed about the replicas of a model."""
+    if of.policy.max_replicas == 1 and len(of.replicas) == 1:
+        return True
+    running = sum(each.keep_loaded or each.worker is not None for each in of.replicas)
+    waits = now < of.next_replica_at and running < of.scaling.wanted
+    return (waits or running in (0, of.scaling.wanted)) and not any(each.retiring for each in of.replicas)
+
+
+def give_up(state: SchedulerState, replica: ScheduledModel, now: float) -> None:
+    """Do not load a replica that does not fit beside others, for now."""
+    if replica.state is ModelState.CHECKED:
+        model_changes.release_worker(state, replica)
+    model_changes.stop_keeping(replica)
+    replica.replica_set.next_replica_at = now + ANOTHER_TRY_S
+
+
+def _add_one(state: SchedulerState, of: ReplicaSet, lead: ScheduledModel, now: float) -> None:
+    if now < of.next_replica_at or lead.spec is None:
+        return
+    number = next(each for each in range(1, len(of.replicas) + 2) if of.is_free(each))
+    replica = of.replica(number) or model_changes.add_replica(state, of, number)
+    of.next_replica_at = now + ANOTHER_TRY_S  # forgotten when it is ready
+    if replica.state is ModelState.ABSENT and not replica.backoff.pause(now):
+        model_changes.keep_replica(replica, lead.spec)
+
+
+def _let_one_go(state: SchedulerState, of: ReplicaSet, running: list[ScheduledModel]) -> None:
+    """Choose a replica that serves least, give it no more requests, and unload it once it has none."""
+    spared = [each for each in running if each.state is not ModelState.READY and each is not of.lead]
+    retiring = next((each for each in running if each.retiring), None)
+    one = spared[-1] if spared else retiring or min(running, key=_worth)
+    if one.state in (ModelState.UNLOADING, ModelState.DRAINING):
+        return
+    for each in running:
+        each.retiring = each is one
+    worker = one.worker
+    if worker is None or worker.state in (WorkerState.CHECKING, WorkerState.CHECKED):
+        model_changes.stop_keeping(one)
+        model_changes.release_worker(state, one)
+    elif not one.grants and one.state is not ModelState.RELOADING:
+        fields = {"model": one.name, "replica": one.number, "worker": worker.id, "wanted": of.scaling.wanted}
+        state.emit(LogDecision("info", "replica unloaded, fewer suffice", fields))
+        model_changes.unload(state, one, worker)
+
+
+def _worth(replica: ScheduledModel) -> tuple[int, float, int]:
+    """Return how much a replica serves: the one with the least is let go."""
+    return len(replica.grants), replica.last_use, -replica.number
+
+
+def takes_requests(model: ScheduledModel) -> bool:
+    """Return whether a replica takes requests: not if it is to go, nor while another one has the options that it is to get."""
+    if model.worker is None or not model.worker.serves or model.unloaders or model.retiring:
+        return False
+    if model.pending_spec is None:
+        return True
+    has_new = any(each.pending_spec is None for each in model.replica_set.serving)
+    return not has_new and not reloads_now(model)
+
+
+def reloads_now(model: ScheduledModel) -> bool:
+    """Return whether a model is now to be loaded again with the options that wait: replicas one after the other."""
+    of = model.replica_set
+    if model.pending_spec is None or len(of.replicas) == 1:
+        return model.pending_spec is not None
+    if model.state is ModelState.DRAINING:
+        return True
+    others = [each for each in of.replicas if each is not model]
+    if any(each.state in _ON_THE_WAY or (each.pending_spec and each.state is ModelState.DRAINING) for each in others):
+        return False
+    waiting = [each for each in of.replicas if each.pending_spec is not None and each.state is ModelState.READY]
+    return bool(waiting) and model is min(waiting, key=_worth)
