@@ -114,7 +114,7 @@ class BeforeChange(NamedTuple):
 
 def loaded_now(scheduler: Scheduler) -> BeforeChange:
     workers = frozenset(worker_id for worker_id, worker in scheduler._state.workers.items() if worker.counts_as_loaded)
-    return BeforeChange(workers, {model.name: model.busy for model in scheduler._state.models.values()})
+    return BeforeChange(workers, {model.key: model.busy for model in scheduler._state.models.values()})
 
 
 def check_policies(scheduler: Scheduler, before_change: BeforeChange) -> None:
@@ -123,7 +123,7 @@ def check_policies(scheduler: Scheduler, before_change: BeforeChange) -> None:
         holding = [grant for grant in model.grants.values() if grant.weight]
         alone = len(holding) == 1  # a suspect request has all slots of the engine
         serves = model.worker is not None and model.worker.serves
-        assert alone or not serves or model.busy <= max(model.slots, before_change.busy.get(model.name, 0))
+        assert alone or not serves or model.busy <= max(model.slots, before_change.busy.get(model.key, 0))
     for name, group in scheduler._state.policies.groups.items():
         held = [worker for worker in scheduler._state.workers.values() if worker.counts_as_loaded]
         inside = {worker.id for worker in held if name in worker.model.policy.groups}

@@ -15,8 +15,16 @@ from tests.supervisor.scheduler.effect_player import NO_POLICIES
 from tests.supervisor.scheduler.simulation import Simulation
 
 MODELS = st.sampled_from("abc")
+
+
+def model_policy(replicas: tuple[int, int], **more: object) -> ModelPolicy:
+    """``replicas``: the least and the greatest number."""
+    return ModelPolicy(min_replicas=replicas[0], max_replicas=replicas[1], **more)
+
+
 MODEL_POLICIES = st.builds(
-    ModelPolicy,
+    model_policy,
+    replicas=st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3)]),
     ttl=st.sampled_from([NEVER_UNLOADED, NEVER_UNLOADED, 20.0]),
     pin=st.sampled_from([False, False, True]),
     concurrency=st.integers(0, 3),

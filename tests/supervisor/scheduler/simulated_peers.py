@@ -47,12 +47,13 @@ class WorkerTruth:
         self.ended: list[RequestKey] = []
         self.last_use = 0.0
         self.remembered = PolicyOverrides()
+        self.replica = 1
 
     def receive(self, message: object, now: float) -> None:
         match message:
             case StartEngine(spec):
                 assert self.state in (WorkerState.SPARE, WorkerState.ENGINE_LOST), "an engine was started twice"
-                self.state, self.spec = WorkerState.LOADING, spec
+                self.state, self.spec, self.replica = WorkerState.LOADING, spec, message.replica
             case Run(gateway, number, attempt):
                 assert self.state is WorkerState.READY, "a request was sent to an engine that is not ready"
                 key = RequestKey(gateway, number, attempt)
@@ -95,6 +96,7 @@ class WorkerTruth:
             [AttemptEnded(*key) for key in self.ended],
             now - self.last_use if self.last_use else None,
             self.remembered,
+            replica=self.replica,
         )
 
 

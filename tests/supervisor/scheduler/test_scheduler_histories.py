@@ -9,9 +9,13 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from protocol.failures import Code
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
+from supervisor.scheduler import replication
 from supervisor.scheduler.memory.fitting import least_need
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.policy import FixedPolicies
+from supervisor.scheduler.queue.grants import free_weight
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
-from tests.supervisor.scheduler.scheduler_machine import GATEWAYS, SchedulerMachine
+from tests.supervisor.scheduler.scheduler_machine import GATEWAYS, SchedulerMachine, model_policy
 from tests.supervisor.scheduler.simulation import Simulation
 
 GPU = "0000:c4:00.0"
@@ -99,10 +103,50 @@ class MemoryMachine(SchedulerMachine):
                 assert any(need[place] + others[place] + 1 > total for place, total in self.sim.machine.items())
 
 
+class ReplicaMachine(SettledMachine):
+    """Histories in which two models have several engines, of which memory or the number of loaded models may not allow all."""
+
+    @initialize(
+        models=st.integers(1, 5),
+        slots=st.sampled_from([1, 2, 4]),
+        replicas=st.tuples(*[st.sampled_from([(1, 1), (2, 2), (3, 3), (1, 2), (1, 3), (2, 3)])] * 2),
+        pinned=st.booleans(),
+    )
+    def open(self, models: int, slots: int, replicas: list[tuple[int, int]], pinned: bool) -> None:
+        of = {name: model_policy(each, pin=pinned) for name, each in zip("ab", replicas, strict=True)}
+        SchedulerMachine.open(self, models, slots, FixedPolicies(of))
+        self.sim.machine = {HOST: 5_000}
+        self.sim.estimates = {name: MemoryEstimate({HOST: PlaceNeed(1_000)}) for name in "abc"}
+
+    @rule(seconds=st.sampled_from([0.5, 6.0, 301.0]))
+    def keep_waiting(self, seconds: float) -> None:
+        """Time passes in small steps, as it does for a supervisor."""
+        for _ in range(6):
+            self.sim.pass_time(seconds / 6)
+
+    @invariant()
+    def check_replicas(self) -> None:
+        if not hasattr(self, "sim"):
+            return
+        for model in self.sim.state.replica_sets.values():
+            wanted, policy = model.scaling.wanted, model.policy
+            assert policy.min_replicas <= wanted <= policy.max_replicas
+            assert model.replicas[0].number == 1
+            assert sum(each.worker is not None for each in model.replicas) <= policy.max_replicas
+            free = [
+                each for each in model.replicas if replication.takes_requests(each) and each.state is ModelState.READY
+            ]
+            first = model.fair_share.next(model.queue.heads(1 << 62))
+            if first is not None and not self.sim.state.closing and first.request.weight <= 1:
+                assert not any(free_weight(each, first) for each in free), "a request waits beside a free replica"
+
+
 TestHistories = SchedulerMachine.TestCase
 # As many examples as the profile says: `make soak` has ten times as many.
 TestHistories.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestSettledHistories = SettledMachine.TestCase
 TestMemoryHistories = MemoryMachine.TestCase
 TestMemoryHistories.settings = TestHistories.settings
+TestReplicaHistories = ReplicaMachine.TestCase
+TestReplicaHistories.settings = TestHistories.settings
 TestSettledHistories.settings = settings(TestHistories.settings, stateful_step_count=25)
