@@ -22,6 +22,9 @@ from tests.support.server import LemonbusServer
 
 properties.register_profiles()
 
+collect_ignore = ["cluster"]
+"""`make cluster` names the folder, and then it is collected."""
+
 KEY = "k3y-/+=,two"
 ADMIN_KEY = "adm1n-k3y"
 """Of :func:`keyed_server`."""

@@ -89,7 +89,7 @@ class BusAddress(NamedTuple):
         """Return the host that this node's sockets are bound to. Only with a cluster. Raises OSError without a way to the head."""
         if self.cluster is None:
             raise ValueError("a server without a cluster listens on no host")
-        return self.cluster.listen or _own_address(*split_address(self.cluster.address))
+        return self.cluster.listen or own_address(*split_address(self.cluster.address))
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -122,7 +122,7 @@ def resolved(host: str) -> str:
     return found
 
 
-def _own_address(host: str, port: int) -> str:
+def own_address(host: str, port: int) -> str:
     """Return the address from which this machine reaches another one. Nothing is sent."""
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, proto) as probe:

@@ -56,6 +56,8 @@ class JobProcess:
         self.bus.on_message = self._received
         self.on_message: OnMessage = lambda _message: None
         """Called with each message for this kind of job: its order, and `Welcome`."""
+        self.on_shutdown: Callable[[], None] = lambda: None
+        """Called before the end that the supervisor demands. It must be brief."""
         self._order = b""
         self._progress: msgspec.Struct | None = None
         self._result: msgspec.Struct | None = None
@@ -76,6 +78,7 @@ class JobProcess:
     def _received(self, message: Any, payload: bytes) -> None:
         match message:
             case Shutdown():
+                self.on_shutdown()
                 self.loop.stop()
                 return
             case Welcome():

@@ -1,0 +1,152 @@
+"""Ray clusters on the nodes of a test network. Each node has a home, a cache and a folder of temporary files of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, Self
+
+from tests.support import processes
+from tests.support.network.nodes import Network, NetworkNode
+from tests.support.waiting import wait_for
+
+RAY: Final = Path(sys.executable).parent / "ray"
+PORT: Final = 6379
+START_S: Final = 60.0
+"""Ray needs two to four seconds on a quiet machine."""
+END_S: Final = 30.0
+_OBJECT_STORE_BYTES: Final = 80_000_000
+"""The least that Ray accepts. We put nothing there."""
+
+
+class RayOnNode:
+    """Ray on one node."""
+
+    def __init__(self, network_node: NetworkNode, folder: Path, head: str, **resources: float) -> None:
+        """Start it. ``head``: the address of the cluster's head; empty: this is the head. ``resources``: custom ones."""
+        self.network_node, self.folder = network_node, folder
+        for name in ("home", "cache", "run"):
+            (folder / name).mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._output = folder / "ray.log"
+        words = [
+            *(str(RAY), "start", "--block", "--node-ip-address", network_node.address, "--temp-dir", str(folder / "t")),
+            *("--num-cpus", "1", "--num-gpus", "0", "--object-store-memory", str(_OBJECT_STORE_BYTES)),
+            *("--disable-usage-stats", "--resources", _json(resources)),
+            *(
+                ("--address", f"{head}:{PORT}")
+                if head
+                else ("--head", "--port", str(PORT), "--include-dashboard=false")
+            ),
+        ]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                network_node.command(*words), env=self.environment(), stdout=output, stderr=subprocess.STDOUT, cwd="/"
+            )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of everything on this node."""
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("LEMON", "RAY", "PYTEST"))
+        }
+        return inherited | {
+            "HOME": str(self.folder / "home"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+    def wait_ready(self) -> None:
+        """Wait until `ray start` says that the node runs."""
+        wait_for(self._is_ready, f"Ray runs on node {self.network_node.number}: {self.output()[-2000:]}", START_S)
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.output()[-4000:]
+        return "Ray runtime started" in self.output()
+
+    def output(self) -> str:
+        """Return what `ray start` has printed."""
+        return self._output.read_text(errors="replace")
+
+    def pid_of(self, program: str) -> int:
+        """Return the pid of one of Ray's programs there: ``raylet`` or ``gcs_server``."""
+        (found,) = [
+            each.pid for each in self.network_node.processes() if each.words and Path(each.words[0]).name == program
+        ]
+        return found
+
+    def stop(self) -> None:
+        """End it in an orderly way. Do nothing if it has ended."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.wait(END_S)
+
+
+class RayCluster:
+    """A cluster on all nodes of a network, as a context manager; the head is on the first node."""
+
+    def __init__(self, network: Network, **resources: float) -> None:
+        """``resources``: custom resources of each node but the first."""
+        self._network, self._resources = network, resources
+        self.folder: Final = Path(tempfile.mkdtemp(prefix="lbr-", dir="/tmp"))  # Ray's sockets need a short path
+        self.nodes: list[RayOnNode] = []
+
+    @property
+    def address(self) -> str:
+        """``HOST:PORT`` of its head."""
+        return f"{self._network.nodes[0].address}:{PORT}"
+
+    @property
+    def others(self) -> list[RayOnNode]:
+        """All but the head."""
+        return self.nodes[1:]
+
+    def start_head(self) -> RayOnNode:
+        """Start Ray on the first node."""
+        node = self._network.nodes[0]
+        return RayOnNode(node, self.folder / str(node.number), "")
+
+    def start_node(self, node: NetworkNode) -> RayOnNode:
+        """Start Ray on another node."""
+        return RayOnNode(node, self.folder / str(node.number), self._network.nodes[0].address, **self._resources)
+
+    def __enter__(self) -> Self:
+        try:
+            self.nodes.append(self.start_head())
+            self.nodes[0].wait_ready()
+            self.nodes += [self.start_node(node) for node in self._network.others]
+            for node in self.others:
+                node.wait_ready()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for node in reversed(self.nodes):
+            node.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _json(resources: dict[str, float]) -> str:
+    return "{" + ", ".join(f'"{name}": {amount}' for name, amount in resources.items()) + "}"
+
+
+def agent_pids(node: NetworkNode) -> list[int]:
+    """Return the pids of our agents on a node."""
+    return [each.pid for each in node.processes() if each.runs("supervisor.node_agent")]
+
+
+def actor_pid(node: NetworkNode) -> int:
+    """Return the pid of the actor that holds our agent there: the agent's parent."""
+    (agent,) = [each for each in node.processes() if each.runs("supervisor.node_agent")]
+    found = processes.look(agent.parent)
+    assert found is not None
+    return found.pid
