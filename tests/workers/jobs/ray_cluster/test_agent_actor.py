@@ -10,13 +10,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from protocol.config.agent_settings import AgentSettings
+from protocol.wire.bus_address import ClusterMembership
+from protocol.wire.curve import new_cluster_keys
 from tests.support import processes
 from tests.support.source_code import ROOT
 from tests.support.waiting import wait_for
 from workers.jobs.ray_cluster import agent_actor
+from workers.jobs.ray_cluster.__main__ import AgentOrders
 from workers.jobs.ray_cluster.agent_actor import AgentActor
+from workers.jobs.ray_cluster.agent_plan import AgentPlan, ClusterNode
 
 ORDER = json.dumps({"server": "abc", "node": "gpu1", "boot": "b"})
 AGENT = """
@@ -150,6 +156,19 @@ def test_the_variables_are_those_of_the_raylet(tmp_path: Path) -> None:
         assert agent_actor.agent_environment(own) == {"HOME": "/h", "OMP_NUM_THREADS": "4", "ROCR_VISIBLE_DEVICES": "0"}
         raylet.kill()
     assert agent_actor.agent_environment({"OMP_NUM_THREADS": "1", "X": "y"}) == {"X": "y"}
+
+
+def test_what_a_driver_orders_and_an_actor_completes_are_settings_of_an_agent() -> None:
+    node = ClusterNode("f" * 56, "10.0.0.2", "gpu1", "vm", {"zone": "west"}, {"CPU": 1.0, "npu": 1.0})
+    plan = AgentPlan()
+    plan.nodes_seen([node], 0.0)
+    membership = ClusterMembership("10.0.0.1:7000", new_cluster_keys().of_member(), listen="10.0.0.1")
+    (agent,) = plan.agents.values()
+    order = AgentOrders(membership, "boot", 12.0).order_for(agent)
+    settings = msgspec.json.decode(agent_actor.completed(order, {}), type=AgentSettings)
+    assert (settings.node, settings.boot, settings.grace) == ("gpu1", "boot", 12.0)
+    assert (settings.labels, settings.resources) == ({"zone": "west"}, {"npu": 1.0})
+    assert settings.membership == ClusterMembership("10.0.0.1:7000", membership.keys), "it listens at its own address"
 
 
 def test_the_directories_of_a_node_may_be_set_there() -> None:
