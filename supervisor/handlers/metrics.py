@@ -11,6 +11,7 @@ from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
+from supervisor.handlers.nodes import NodeReports
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -42,11 +43,12 @@ class ServerSnapshots:
         key_expiries: Callable[[], dict[str, float]],
         key_limits: Callable[[], list[RemainingLimit]],
         machine: Callable[[], MachineSnapshot],
+        nodes: NodeReports,
     ) -> None:
         """``peers`` returns the processes on the bus, ``known`` a model by its registered name; the others the present state."""
         self._peers, self._processes, self._known = peers, processes, known
         self._view, self._counters, self._record = view, counters, record
-        self._key_limits = key_limits
+        self._key_limits, self._nodes = key_limits, nodes
         self._loads, self._failed, self._key_expiries, self._machine = loads, failed, key_expiries, machine
 
     def take(self, engines: list[EngineMetrics], measured: Iterable[str]) -> ServerSnapshot:
@@ -78,6 +80,7 @@ class ServerSnapshots:
             ready=self._record.ready,
             drained=self._record.drained,
             key_expiries=self._key_expiries(),
+            nodes=self._nodes.several(),
         )
 
     def _short_names(self, models: Iterable[str]) -> dict[str, str]:
@@ -99,6 +102,7 @@ class ServerSnapshots:
             gpu_layers=facts.gpu_layers,
             worker_bytes=memory_of(model.worker, self._processes.pid(model.worker)),
             engine_bytes=memory_of(model.worker, facts.engine_pid),
+            node=self._nodes.node_of(model.worker),
         )
 
 

@@ -38,6 +38,14 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     models, view, processes = components.models, components.scheduler.view, components.placement
     metrics, calls = components.metrics, components.calls
     counters = components.counters
+    nodes = NodeReports(
+        head=components.head,
+        memory=components.memory.read,
+        processes=processes,
+        view=view,
+        record=components.record,
+        others=components.agents.reports if components.agents is not None else list,
+    )
     snapshots = ServerSnapshots(
         peers=peers.all,
         processes=processes,
@@ -54,14 +62,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             components.disks.known(),
         ),
         key_limits=lambda: components.admission.remaining(components.key_file.limited),
-    )
-    nodes = NodeReports(
-        head=components.head,
-        memory=components.memory.read,
-        processes=processes,
-        view=view,
-        record=components.record,
-        others=components.agents.reports if components.agents is not None else list,
+        nodes=nodes,
     )
     unenforced = [f"{each.setting}: {each.text}" for each in limit_warnings(settings)]
 

@@ -6,13 +6,17 @@ own.
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from protocol.messages.health import LoadInProgress
+from protocol.messages.nodes import NodeReport, NodeState
+from protocol.models.memory import HOST, Capacity
+from protocol.models.nodes import HEAD
 from supervisor.metrics.accumulators import Counter, Histogram, Labels
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import MachineSnapshot, ModelSnapshot, ServerSnapshot
+from supervisor.metrics.snapshot import ModelSnapshot, ServerSnapshot
 from supervisor.metrics.text_format import Family
 
 MAX_LOADS: Final = 64
@@ -56,7 +60,9 @@ def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> It
     yield from _model_families(prefix, metrics, now)
     yield from _failure_families(prefix, metrics, now)
     yield from _process_families(prefix, now)
-    yield from _machine_families(prefix, now.machine)
+    yield from _machine_families(prefix, now)
+    if now.nodes:
+        yield from _node_families(prefix, now.nodes)
 
 
 def _request_families(prefix: str, metrics: ServerMetrics) -> Iterator[Family]:
@@ -103,8 +109,11 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
     yield _per_model(f"{prefix}queue_depth", "Requests that wait for a slot", models, "queued")
     yield _per_model(f"{prefix}slots", "Slots of an engine", loaded, "slots")
     yield _per_model(f"{prefix}slots_busy", "Slots in use", loaded, "slots_busy")
-    yield _per_model(f"{prefix}worker_memory_bytes", "Resident memory of a worker", loaded, "worker_bytes")
-    yield _per_model(f"{prefix}engine_memory_bytes", "Resident memory of an engine", loaded, "engine_bytes")
+    labels = ("model", "node") if now.nodes else ("model",)
+    workers: dict[Labels, float] = {(each.name, each.node)[: len(labels)]: each.worker_bytes for each in loaded}
+    engines: dict[Labels, float] = {(each.name, each.node)[: len(labels)]: each.engine_bytes for each in loaded}
+    yield Family(f"{prefix}worker_memory_bytes", "gauge", "Resident memory of a worker", labels, workers)
+    yield Family(f"{prefix}engine_memory_bytes", "gauge", "Resident memory of an engine", labels, engines)
     answered = {
         engine.model: int(engine.text is not None) for engine in now.engines if metrics.has_series(engine.model)
     }
@@ -138,26 +147,53 @@ def _load_families(prefix: str, loads: Sequence[LoadInProgress]) -> Iterator[Fam
     yield _gauge(f"{prefix}model_load_progress_ratio", about, "model", done)
 
 
-def _machine_families(prefix: str, machine: MachineSnapshot) -> Iterator[Family]:
-    memory = {each.place: each for each in machine.memory}
-    total = "Memory of the host, or what a control group allows, and of each device with its own"
-    yield _gauge(f"{prefix}memory_total_bytes", total, "place", {each.place: each.total for each in memory.values()})
-    free = "Memory that new work may use; page cache that no process has mapped counts"
-    yield _gauge(f"{prefix}memory_free_bytes", free, "place", {each.place: each.free for each in memory.values()})
-    age = "Seconds since the memory was read; a device whose driver hangs gets older"
-    yield _gauge(
-        f"{prefix}memory_reading_age_seconds", age, "place", {each.place: each.age for each in memory.values()}
-    )
+def _machine_families(prefix: str, now: ServerSnapshot) -> Iterator[Family]:
+    machine, node = now.machine, ("node",) if now.nodes else ()
+    memory: dict[Labels, Capacity] = {(each.place,): each for each in machine.memory}
     devices: dict[Labels, float] = {(each.shown, each.place, each.name): 1 for each in machine.devices}
+    busy: dict[Labels, float] = {
+        (each.shown,): each.used_percent / 100 for each in machine.devices if each.used_percent is not None
+    }
+    if now.nodes:
+        memory = {(each.place, report.facts.name): each for report in now.nodes for each in report.memory}
+        elsewhere = {
+            labels: each for labels, each in memory.items() if each.place != HOST and labels != (each.place, HEAD)
+        }
+        devices = {(*labels, HEAD): 1 for labels in devices}
+        devices |= {(place, place, each.name, name): 1 for (place, name), each in elsewhere.items()}
+        busy = {(*labels, HEAD): share for labels, share in busy.items()}
+        busy |= {labels: each.used_percent / 100 for labels, each in elsewhere.items() if each.used_percent is not None}
+    place = ("place", *node)
+    total = "Memory of the host, or what a control group allows, and of each device with its own"
+    sizes: dict[Labels, float] = {labels: each.total for labels, each in memory.items()}
+    yield Family(f"{prefix}memory_total_bytes", "gauge", total, place, sizes)
+    free = "Memory that new work may use; page cache that no process has mapped counts"
+    left: dict[Labels, float] = {labels: each.free for labels, each in memory.items()}
+    yield Family(f"{prefix}memory_free_bytes", "gauge", free, place, left)
+    age = "Seconds since the memory was read; a device whose driver hangs gets older"
+    ages: dict[Labels, float] = {labels: each.age for labels, each in memory.items()}
+    yield Family(f"{prefix}memory_reading_age_seconds", "gauge", age, place, ages)
     about = "A device, and where its memory is"
-    yield Family(f"{prefix}device_info", "gauge", about, ("device", "place", "name"), devices)
-    busy = {each.shown: each.used_percent / 100 for each in machine.devices if each.used_percent is not None}
-    yield _gauge(f"{prefix}device_utilization_ratio", "How busy a device was in the last moment", "device", busy)
+    yield Family(f"{prefix}device_info", "gauge", about, ("device", "place", "name", *node), devices)
+    busy_about = "How busy a device was in the last moment"
+    yield Family(f"{prefix}device_utilization_ratio", "gauge", busy_about, ("device", *node), busy)
     disks = {each.directory: each for each in machine.disks}
     free_disk = {name: each.free for name, each in disks.items()}
     yield _gauge(f"{prefix}disk_free_bytes", "Space left on the disk of a directory", "directory", free_disk)
-    sizes = {name: each.size for name, each in disks.items()}
-    yield _gauge(f"{prefix}disk_size_bytes", "Size of the disk of a directory", "directory", sizes)
+    disk_sizes = {name: each.size for name, each in disks.items()}
+    yield _gauge(f"{prefix}disk_size_bytes", "Size of the disk of a directory", "directory", disk_sizes)
+
+
+def _node_families(prefix: str, nodes: Sequence[NodeReport]) -> Iterator[Family]:
+    states = dict.fromkeys((state.value for state in NodeState), 0) | Counts(node.state.value for node in nodes)
+    yield _gauge(f"{prefix}nodes", "Machines of the server, by what they do for it", "state", states)
+    missing = (NodeState.UNREACHABLE, NodeState.LOST)
+    up = {node.facts.name: int(node.state not in missing) for node in nodes}
+    yield _gauge(f"{prefix}node_up", "Whether a machine of the server answers", "node", up)
+    drained = {node.facts.name: int(node.drained) for node in nodes}
+    yield _gauge(f"{prefix}node_drained", "Whether an operator has drained a machine", "node", drained)
+    models = {node.facts.name: len(node.models) for node in nodes}
+    yield _gauge(f"{prefix}node_models", "Models that a machine has or loads", "node", models)
 
 
 def _process_families(prefix: str, now: ServerSnapshot) -> Iterator[Family]:

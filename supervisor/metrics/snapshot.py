@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from protocol.messages.devices import DeviceReading
 from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
+from protocol.messages.nodes import NodeReport
 from protocol.models.memory import Capacity
 
 
@@ -24,6 +25,8 @@ class ModelSnapshot(NamedTuple):
     gpu_layers: int = 0
     worker_bytes: int = 0
     engine_bytes: int = 0
+    node: str = ""
+    """Where its worker runs; empty on a server with one machine."""
 
 
 class EngineMetrics(NamedTuple):
@@ -77,3 +80,5 @@ class ServerSnapshot(NamedTuple):
     """Whether an operator has drained it."""
     key_expiries: Mapping[str, float] = {}
     """Name of an API key that expires → when, in Unix seconds."""
+    nodes: Sequence[NodeReport] = ()
+    """The machines of the server; none if there is only one."""

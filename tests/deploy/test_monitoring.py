@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol.messages.nodes import NodeReport, NodeState
+from protocol.models.nodes import NodeFacts
 from supervisor.metrics.families import OWN_PREFIX, documented_families, own_families
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.metrics.snapshot import ServerSnapshot
@@ -22,7 +24,8 @@ needs_promtool = pytest.mark.skipif(not program("promtool"), reason="promtool is
 
 def existing_names() -> set[str]:
     """Return the names of all series that `/metrics` may have."""
-    nothing = ServerSnapshot("0", 0.0, 0, [], {}, {}, 0, [])
+    nodes = [NodeReport(NodeFacts("gpu2"), NodeState.READY)]
+    nothing = ServerSnapshot("0", 0.0, 0, [], {}, {}, 0, [], nodes=nodes)
     names = set()
     for families in (documented_families, own_families):
         for family in families(OWN_PREFIX, ServerMetrics(1), nothing):

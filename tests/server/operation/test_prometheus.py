@@ -33,6 +33,7 @@ UNSEEN = {
     "lemonbus_bus_dropped_total": "it needs a fault",
     "lemonbus_retries_total": "an engine must die before the first token",
     "resets(": "it needs a restart",
+    "lemonbus_nodes": "it needs a second machine",
 }
 """Expressions without data here."""
 

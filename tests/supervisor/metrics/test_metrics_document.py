@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from protocol.messages.nodes import NodeReport, NodeState
+from protocol.models.nodes import NodeFacts
 from supervisor.metrics.exposition import render
 from supervisor.metrics.families import MULLAMA_PREFIX, OWN_PREFIX, documented_families, own_families
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -12,6 +14,7 @@ from supervisor.metrics.snapshot import ServerSnapshot
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
 EMPTY = ServerSnapshot("1", 1.0, 0, [], {}, {}, 0, [])
+SEVERAL = EMPTY._replace(nodes=[NodeReport(NodeFacts("gpu2"), NodeState.READY)])
 
 Described = dict[str, tuple[str, set[str]]]
 """Name → type and labels."""
@@ -37,6 +40,18 @@ def test_the_document_has_each_metric_with_its_type_and_labels() -> None:
     mullama = {f"{OWN_PREFIX}{name}": described for name, described in rows("Names that Mullama documents").items()}
     mullama["lemonbus_uptime_seconds"] = ("gauge", set())
     assert mullama | rows("Our own names") == real
+
+
+def test_it_says_what_several_machines_add_to_them() -> None:
+    one, several = (
+        {family.name: (family.type, set(family.labels)) for family in own_families(OWN_PREFIX, ServerMetrics(), now)}
+        for now in (EMPTY, SEVERAL)
+    )
+    assert rows("A server over several machines") == {name: several[name] for name in several.keys() - one.keys()}
+    labelled = {name for name in one if several[name][1] - one[name][1] == {"node"}}
+    assert {name for name in one if several[name] != one[name]} == labelled
+    named = ("memory_total", "memory_free", "memory_reading", "device", "worker_memory", "engine_memory")
+    assert labelled == {name for name in one if name.startswith(tuple(f"{OWN_PREFIX}{each}_" for each in named))}
 
 
 def test_only_the_names_of_mullamas_table_come_twice() -> None:
