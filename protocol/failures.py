@@ -63,6 +63,7 @@ class Code(enum.StrEnum):
     CONNECTION_LOST = "backend_connection_lost"
     OUT_OF_MEMORY = "out_of_memory"
     INSUFFICIENT_MEMORY = "insufficient_memory"
+    NO_NODE = "no_suitable_node"
     LOST = "events_lost"
     RETURNED = "returned"
     WORKER_GONE = "worker_gone"
@@ -129,6 +130,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.CONNECTION_LOST: _HttpError(500, _MODEL),
     Code.OUT_OF_MEMORY: _HttpError(500, _MODEL),
     Code.INSUFFICIENT_MEMORY: _HttpError(507, _MODEL),
+    Code.NO_NODE: _HttpError(503, _MODEL),
     Code.LOST: _HttpError(500, "internal_error"),
     Code.RETURNED: _HttpError(503, _BUSY),
     Code.WORKER_GONE: _HttpError(500, _MODEL),

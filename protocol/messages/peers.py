@@ -199,6 +199,8 @@ class LoadStage(enum.StrEnum):
 
     QUEUED = "queued"
     """It has no worker yet."""
+    COPYING = "copying files"
+    """To the node where it will be loaded."""
     CHECKING = "checking"
     WAITING_FOR_MEMORY = "waiting for memory"
     WAITING = "waiting"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import NpuSharing
 from supervisor.scheduler.memory.fitting import (
     AvailableMemory,
@@ -52,10 +53,11 @@ class LoadedModel(NamedTuple):
     npu: str = ""
     """How it holds the NPU: a value of :class:`~protocol.models.recipes.NpuSharing`, empty if it does not."""
     groups: frozenset[str] = frozenset()
+    node: str = HEAD
 
 
 class LoadRequest(NamedTuple):
-    """The model to load, and what it needs."""
+    """The model to load, what it needs, and the node where it would be loaded."""
 
     model: str
     type: str
@@ -63,10 +65,11 @@ class LoadRequest(NamedTuple):
     npu: str = ""
     """As in :class:`LoadedModel`."""
     groups: frozenset[str] = frozenset()
+    node: str = HEAD
 
 
 class LoadLimits(NamedTuple):
-    """How many models of a type may be loaded, the memory that there is, and what groups allow."""
+    """How many models of a type may be loaded on a node, the memory that it has, and what groups allow on all nodes."""
 
     max_loaded: int
     memory: AvailableMemory = AvailableMemory()
@@ -105,7 +108,7 @@ class Blocked(NamedTuple):
 
 
 class Insufficient(NamedTuple):
-    """The machine does not have the memory, whatever is unloaded."""
+    """The node does not have the memory, whatever is unloaded."""
 
     shortfall: Shortfall
 
@@ -114,14 +117,15 @@ Verdict = Fits | Wait | Evict | Blocked | Insufficient
 
 
 def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], limits: LoadLimits) -> Verdict:
-    """Return how the model of ``request`` can be loaded.
+    """Return how the model of ``request`` can be loaded on its node. Of models on other nodes, only the groups matter.
 
     A model for which there is not enough memory anyway evicts nothing. Otherwise, first come the models that cannot be
     loaded beside it, because of the NPU or of an exclusive group: they are evicted, busy or not. Then come the limits on
     models of its groups and of its type: the least recently used idle one is evicted, else the least recently used busy
     one, never a pinned one. Last comes memory: see :func:`_for_memory`.
     """
-    impossible = _impossible(request, loaded_models, limits.memory)
+    here = [loaded for loaded in loaded_models if loaded.node == request.node]
+    impossible = _impossible(request, here, limits.memory)
     if impossible is not None:
         return impossible
     conflicts = _conflicts(request, loaded_models, limits)
@@ -137,72 +141,29 @@ def decide_eviction(request: LoadRequest, loaded_models: Sequence[LoadedModel], 
         surplus = len(staying) - most + 1
         if surplus > sum(not loaded.pinned for loaded in staying):
             return _blocked(staying, reason)
-        movable = _in_eviction_order(staying)
+        movable = in_eviction_order(staying)
         if surplus > len(movable):
             return Wait()
         evicted += movable[: max(0, surplus)]
         reasons += [reason] * max(0, surplus)
         full = full or len(rivals) >= most
-    for_memory, lacks_memory = _for_memory(request, loaded_models, evicted, limits.memory)
+    evicted_here = [loaded for loaded in evicted if loaded.node == request.node]
+    for_memory, lacks_memory = _for_memory(request, here, evicted_here, limits.memory)
     if evicted or for_memory:
         reasons += [EvictionReason.MEMORY] * len(for_memory)
         waits = any(loaded.busy for loaded in for_memory)
         return Evict([loaded.model for loaded in (*evicted, *for_memory)], reasons, waits)
     if conflicts or full or lacks_memory:
         return Wait(memory=not conflicts and not full)
-    staying = [loaded for loaded in loaded_models if not loaded.leaving]
+    staying = [loaded for loaded in here if not loaded.leaving]
     return Fits(largest_context(request.estimate, limits.memory.beside(loaded.memory for loaded in staying)))
-
-
-def models_over_limits(
-    loaded_models: Sequence[LoadedModel], max_loaded: int, groups: Mapping[str, GroupPolicy]
-) -> dict[str, EvictionReason]:
-    """Return the models that must leave because changed settings no longer allow them beside others.
-
-    Of two sides that exclude each other, the busy one stays, else the one used last. A pinned model stays, whatever its
-    groups say.
-    """
-    staying = [loaded for loaded in loaded_models if not loaded.leaving]
-    leaving: dict[str, EvictionReason] = {}
-
-    def leave(over: Sequence[LoadedModel], reason: EvictionReason) -> None:
-        leaving.update((loaded.model, reason) for loaded in over)
-        staying[:] = [loaded for loaded in staying if loaded not in over]
-
-    for name, group in sorted(groups.items()):
-        inside = [loaded for loaded in staying if name in loaded.groups]
-        outside = [loaded for loaded in staying if name not in loaded.groups]
-        if group.exclusive and inside and outside:
-            leave(_side_to_leave(inside, outside), EvictionReason.GROUP)
-        if group.limit:
-            leave(_surplus([loaded for loaded in inside if loaded in staying], group.limit), EvictionReason.GROUP)
-    for model_type in sorted({loaded.type for loaded in staying}):
-        same_type = [loaded for loaded in staying if loaded.type == model_type]
-        leave(_surplus(same_type, max_loaded), EvictionReason.LIMIT)
-    return leaving
-
-
-def _surplus(loaded_models: list[LoadedModel], most: int) -> list[LoadedModel]:
-    return _in_eviction_order(loaded_models)[: max(0, len(loaded_models) - most)]
-
-
-def _side_to_leave(inside: list[LoadedModel], outside: list[LoadedModel]) -> list[LoadedModel]:
-    sides = [side for side in (inside, outside) if not any(loaded.pinned for loaded in side)]
-    if not sides:
-        return []
-
-    def staying_value(side: list[LoadedModel]) -> tuple[bool, bool, float]:
-        draining, busy = any(loaded.draining for loaded in side), any(loaded.busy for loaded in side)
-        return not draining, busy, max(loaded.last_use for loaded in side)
-
-    return [loaded for loaded in min(sides, key=staying_value) if loaded.movable]
 
 
 def _blocked(loaded_models: Sequence[LoadedModel], reason: EvictionReason) -> Blocked:
     return Blocked(sorted(loaded.model for loaded in loaded_models if loaded.pinned), reason)
 
 
-def _in_eviction_order(loaded_models: Sequence[LoadedModel]) -> list[LoadedModel]:
+def in_eviction_order(loaded_models: Iterable[LoadedModel]) -> list[LoadedModel]:
     """Return the models that may be evicted, in the order in which they leave."""
     return sorted(
         (loaded for loaded in loaded_models if loaded.movable and not loaded.pinned),
@@ -231,13 +192,13 @@ def _limits(
     for name in sorted(request.groups & limits.groups.keys()):
         if most := limits.groups[name].limit:
             yield [loaded for loaded in loaded_models if name in loaded.groups], most, EvictionReason.GROUP
-    same_type = [loaded for loaded in loaded_models if loaded.type == request.type]
+    same_type = [loaded for loaded in loaded_models if loaded.node == request.node and loaded.type == request.type]
     yield same_type, limits.max_loaded, EvictionReason.LIMIT
 
 
 def _npu_conflict(request: LoadRequest, loaded: LoadedModel) -> bool:
     """Return whether the two cannot be on the NPU together."""
-    if not request.npu or not loaded.npu:
+    if not request.npu or not loaded.npu or request.node != loaded.node:
         return False
     return NpuSharing.EXCLUSIVE in (request.npu, loaded.npu) or request.type == loaded.type
 
@@ -279,7 +240,7 @@ def _for_memory(
         return [], False
     leaving = [loaded.memory.used for loaded in loaded_models if loaded.leaving]
     free = more(now, available.freeing, *leaving, *(loaded.memory.whole for loaded in evicted))
-    rest = _in_eviction_order([loaded for loaded in staying if loaded not in evicted])
+    rest = in_eviction_order([loaded for loaded in staying if loaded not in evicted])
     idle = [loaded for loaded in rest if not loaded.busy]
     chosen = _fewest(idle, need, free)
     if chosen is not None:

@@ -16,6 +16,7 @@ from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
+from supervisor.scheduler.node_search import CheckedNeed
 from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, RefusedReload, ScheduledModel, needs_new_engine
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
@@ -123,6 +124,7 @@ def update_demand(state: SchedulerState, model: ScheduledModel, now: float) -> N
         model.transition(ModelEvent.DOWNLOAD_ENDED)  # its files were found in another way
     elif model.state is ModelState.QUEUED and not model.demanded:
         model.transition(ModelEvent.ABANDON)
+        model.search.over()
     if model.state is not ModelState.ABSENT:
         return
     if model.backoff.pause(now) and not model.loaders:
@@ -183,6 +185,8 @@ def finish_check(model: ScheduledModel, worker: ScheduledWorker, estimate: Memor
     model.transition(ModelEvent.CHECKED)
     worker.transition(WorkerEvent.CHECKED)
     worker.estimate = model.estimate = estimate
+    if model.spec is not None:
+        model.search.checks[worker.node] = CheckedNeed(model.spec, estimate)
 
 
 def start_engine(
@@ -192,6 +196,7 @@ def start_engine(
     model.transition(ModelEvent.LOAD)
     worker.transition(WorkerEvent.LOAD)
     worker.held, worker.progress = {}, None
+    model.search.over()
     age = now - model.load_began if model.load_began is not None else 0.0
     state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need), age, replica=model.number)))
 
@@ -226,10 +231,16 @@ def release_worker(state: SchedulerState, model: ScheduledModel) -> None:
         return
     model.transition(ModelEvent.RELEASE)
     worker.model = model.worker = None
+    model.search.over()
     if worker.state is WorkerState.CHECKED:
         worker.transition(WorkerEvent.RELEASE)
     else:
         state.stop_worker(worker)
+
+
+def queue_again(model: ScheduledModel) -> None:
+    """Let a model whose worker was just taken wait for another one."""
+    model.transition(ModelEvent.QUEUE)
 
 
 def fail_load(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker) -> bool:
@@ -237,6 +248,7 @@ def fail_load(state: SchedulerState, model: ScheduledModel, worker: ScheduledWor
     started = model.state is ModelState.LOADING
     model.transition(ModelEvent.LOAD_FAILED)
     worker.model = model.worker = None
+    model.search.over()
     if started:
         worker.transition(WorkerEvent.LOAD_FAILED)
         state.stop_worker(worker)
@@ -309,3 +321,4 @@ def lose_worker(model: ScheduledModel) -> None:
         model.keep_loaded = False
     model.transition(ModelEvent.WORKER_GONE)
     model.worker = None
+    model.search.over()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from protocol.failures import Failure
 from protocol.models.nodes import HEAD, NodeFacts
 from supervisor.scheduler import worker_deaths
+from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.node_search import FailedCopy
 from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state import SchedulerState
 
@@ -33,3 +35,23 @@ def node_left(state: SchedulerState, name: str, failure: Failure, now: float) ->
     for worker in [worker for worker in state.workers.values() if worker.node == name]:
         worker_deaths.worker_gone(state, worker.id, failure, now)
     del state.nodes[name]
+    state.copies = {copy for copy in state.copies if copy[1] != name}
+    state.ended_evictions = [ended for ended in state.ended_evictions if ended.node != name]
+    for model in state.models.values():
+        model.search.forget(name)
+
+
+def files_fetched(state: SchedulerState, model_name: str, node: str, failure: Failure | None, now: float) -> None:
+    """The files of a model have reached a node, or not. Then the model is loaded on another one, if any suits it."""
+    if (model_name, node) not in state.copies:
+        return
+    state.copies.remove((model_name, node))
+    state.settled = False
+    if failure is None:
+        return
+    fields = {"model": model_name, "node": node, "reason": failure.message}
+    state.emit(LogDecision("warning", "the files of a model did not reach a node", fields))
+    copy = FailedCopy(failure, now + state.limits.restarts.most)
+    for model in state.models.values():
+        if model.name == model_name:
+            model.search.failed_copies[node] = copy

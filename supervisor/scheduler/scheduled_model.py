@@ -17,6 +17,7 @@ from protocol.state_table import next_state
 from supervisor.scheduler import model_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
+from supervisor.scheduler.node_search import NodeSearch
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.prefixes import KnownPrefixes
@@ -80,6 +81,8 @@ class ScheduledModel:
         """Measured resident bytes of its last load; 0 if unknown."""
         self.estimate = MemoryEstimate()
         """What it needed according to its last check."""
+        self.search = NodeSearch()
+        """Where it will be loaded."""
         self.load_began: float | None = None
         """Since when it is being loaded; None if it is not."""
         self.lacks_memory = False
@@ -228,6 +231,12 @@ class ScheduledModel:
     def demanded(self) -> bool:
         """Whether it is to be loaded: something waits for it, or it is kept loaded."""
         return self.keep_loaded or (bool(self.queue or self.loaders) and self.is_lead)
+
+    def may_displace(self, now: float) -> bool:
+        """Return whether others may be evicted for it: something waits for it, and it is not known to fail."""
+        if self.order is None:
+            return False
+        return not self.backoff.recently_failed(now) or any(not each.repeated for each in self.loaders)
 
     def expect_return(self, key: RequestKey, order: int) -> None:
         """Keep the position of a request that will be retried."""

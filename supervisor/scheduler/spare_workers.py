@@ -55,8 +55,9 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
     """
     unassigned = Counter({HEAD: len(state.due_plans())})
     for model in candidates:
-        if model.worker is None and (model.order is not None or not model.is_lead):
-            unassigned[HEAD] += 1
+        waits = model.worker is None and (model.order is not None or not model.is_lead)
+        if waits and (model.name, model.search.node) not in state.copies:
+            unassigned[model.search.node] += 1
     workers: dict[str, list[ScheduledWorker]] = {name: [] for name in state.nodes}
     for worker in state.workers.values():
         workers[worker.node].append(worker)
@@ -142,14 +143,15 @@ def version_mismatch(state: SchedulerState, worker_id: str, installed: int, now:
 
 def refusal_without_workers(state: SchedulerState, now: float) -> Failure | None:
     """Return why a model without a worker cannot get one now, on any node; None if it can."""
-    refusals = [_refusal_of(node, now) for node in state.nodes.values()]
-    if any(refusal is None for refusal in refusals):
-        return None
-    if any(worker.state is WorkerState.SPARE for worker in state.workers.values()):
-        return None
-    return refusals[0]
+    refusals = [refusal_on(state, node, now) for node in state.nodes.values()]
+    return None if any(refusal is None for refusal in refusals) else refusals[0]
 
 
-def _refusal_of(node: SchedulerNode, now: float) -> Failure | None:
+def refusal_on(state: SchedulerState, node: SchedulerNode, now: float) -> Failure | None:
+    """Return why a model without a worker cannot get one on a node now; None if it can."""
     pause = node.spawn_backoff.pause(now)
-    return structs.replace(node.spawn_problem, retry_after=pause) if node.spawn_problem is not None and pause else None
+    if node.spawn_problem is None or not pause:
+        return None
+    if any(worker.state is WorkerState.SPARE and worker.node == node.name for worker in state.workers.values()):
+        return None
+    return structs.replace(node.spawn_problem, retry_after=pause)

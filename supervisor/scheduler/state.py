@@ -65,6 +65,8 @@ class SchedulerState:
         self.closing = False
         self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts)}
         """By name. The head is always there."""
+        self.copies: set[tuple[str, str]] = set()
+        """(model, node): the files of a model that are on their way to a node."""
         self.plans: list[PendingPlan] = []
         """Dry runs of loads that are not answered yet."""
         self.ended_evictions: list[EndedEviction] = []

@@ -12,8 +12,8 @@ from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import OptionValue
 from supervisor.scheduler.inputs import ModelTarget
+from supervisor.scheduler.loads.node_assignment import wants_memory
 from supervisor.scheduler.loads.progress import loads_in_progress
-from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.requests_in_flight import requests_in_flight, waiting_shares
 from supervisor.scheduler.scheduled_model import NEVER
@@ -77,7 +77,7 @@ class SchedulerView:
 
     def wants_memory(self, now: float) -> list[str]:
         """Return the nodes whose memory must be read before the next decision."""
-        return memory_events.wants_memory(self._state, now)
+        return wants_memory(self._state, now)
 
     def memory_changes(self, node: str) -> int:
         """Return how often something has changed the memory of a node, so that figures from before are wrong."""

@@ -17,6 +17,7 @@ from supervisor.scheduler.memory import memory_events
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel, with_model
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import stop_reason
 
@@ -66,14 +67,17 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure, now: fl
         return
     before = worker.state
     worker.transition(WorkerEvent.GONE)
-    if before is WorkerState.SPAWNED and not state.closing:
+    node_lost = failure.code is Code.NODE_LOST
+    if before is WorkerState.SPAWNED and not state.closing and not node_lost:
         spare_workers.spawn_failed(state, state.node_of(worker), failure, now)
     model = worker.model
     if model is None:
         return
     model_changes.lose_worker(model)
     memory_events.engine_gone(state, model, worker, now)
-    if before in (WorkerState.READY, WorkerState.DRAINING):
+    if node_lost:
+        _node_lost(state, model, worker, failure)
+    elif before in (WorkerState.READY, WorkerState.DRAINING):
         _engine_lost(state, model, failure, now, leaving=before is WorkerState.DRAINING)
     elif before in (WorkerState.CHECKING, WorkerState.CHECKED, WorkerState.LOADING):
         # Only a worker judges its model; the worker's own death says nothing about it.
@@ -81,6 +85,14 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure, now: fl
     else:
         model.end_runs()
     answers.answer_unloads(state, model)
+
+
+def _node_lost(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker, failure: Failure) -> None:
+    """The node of a model is gone. That is not the model's failure, so it is loaded elsewhere at once, if it is wanted."""
+    _return_runs(model)
+    fields = {"model": model.name, "worker": worker.id, "node": worker.node, "reason": failure.message}
+    then = "its model is loaded elsewhere" if model.demanded and not state.closing else "its model is not needed"
+    state.emit(LogDecision("warning", f"node lost, {then}", fields))
 
 
 def _is_wanted(model: ScheduledModel) -> bool:
@@ -121,11 +133,16 @@ def _engine_lost(
     state: SchedulerState, model: ScheduledModel, failure: Failure, now: float, *, leaving: bool, counts: bool = True
 ) -> None:
     state.count("engine_deaths")
+    _return_runs(model)
+    _note_death(state, model, failure, now, leaving=leaving, counts=counts)
+
+
+def _return_runs(model: ScheduledModel) -> None:
+    """The requests of an engine that is gone may be retried: they keep their positions."""
     model.returning.clear()
     for key, grant in model.grants.items():
         model.expect_return(key, grant.order)
     model.end_runs()
-    _note_death(state, model, failure, now, leaving=leaving, counts=counts)
 
 
 def _note_death(

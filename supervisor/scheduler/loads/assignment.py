@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.models.memory import MemoryEstimate
-from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes, replication, worker_events
@@ -20,16 +19,15 @@ from supervisor.scheduler.eviction import (
     EvictionReason,
     Fits,
     Insufficient,
-    LoadedModel,
-    LoadLimits,
     LoadRequest,
     Verdict,
     Wait,
-    decide_eviction,
-    models_over_limits,
 )
-from supervisor.scheduler.memory import fitting, memory_events
-from supervisor.scheduler.memory.fitting import ModelMemory
+from supervisor.scheduler.loads.node_assignment import NodeAssignment
+from supervisor.scheduler.loads.node_choice import Effort, Offer, nearest, offer_of
+from supervisor.scheduler.loads.node_views import NodeViews, loaded_model, loaded_workers, request_of
+from supervisor.scheduler.loads.over_limits import models_over_limits
+from supervisor.scheduler.memory import fitting
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.replica_set import model_name
@@ -78,64 +76,92 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 
 
 def claims_of_settings(state: SchedulerState) -> dict[str, EvictionClaim]:
-    """Return claims on models that changed settings do not let stay beside others."""
-    loaded, most, groups = list(_loaded_workers(state)), state.limits.models, state.policies.groups
+    """Return claims on models that changed settings do not let stay beside others, by key."""
+    loaded, most, groups = list(loaded_workers(state)), state.limits.models, state.policies.groups
     if state.closing or (not groups and len(loaded) <= most):
         return {}
-    over = models_over_limits([_loaded_model(model, worker, {}) for worker, model in loaded], most, groups)
-    return {name: EvictionClaim(0, sure=True, reason=reason) for name, reason in over.items()}
+    over = models_over_limits([loaded_model(model, worker) for worker, model in loaded], most, groups)
+    return {key: EvictionClaim(0, sure=True, reason=reason) for key, reason in over.items()}
 
 
 def assign_workers(
     state: SchedulerState, candidates: list[ScheduledModel], claims: dict[str, EvictionClaim], now: float
 ) -> None:
-    """Assign workers to the models that must be loaded, load those that fit, and add ``claims`` on those to evict."""
-    head = state.nodes[HEAD]
-    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE and worker.node == HEAD]
-    limits = LoadLimits(state.limits.models, memory_events.available_memory(state, head, now), state.policies.groups)
-    ahead: list[LoadedModel] = []
+    """Assign workers to the models that must be loaded, load those that fit, and add ``claims`` on those to evict, by key."""
+    assignment = _Assignment(state, claims, now)
     for model in candidates:
-        worker, spec = model.worker, model.spec
-        if spec is None:
-            continue
+        if model.spec is not None:
+            assignment.assign(model, model.spec)
+
+
+class _Assignment:
+    """The nodes and their spare workers, while one model after the other gets its part of them."""
+
+    def __init__(self, state: SchedulerState, claims: dict[str, EvictionClaim], now: float) -> None:
+        self._state, self._claims, self._now = state, claims, now
+        self._views = NodeViews(state, claims, now)
+        self._nodes = NodeAssignment(state, self._views, now)
+        self._spares: dict[str, list[ScheduledWorker]] = {}
+        for worker in state.workers.values():
+            if worker.state is WorkerState.SPARE:
+                self._spares.setdefault(worker.node, []).append(worker)
+
+    def assign(self, model: ScheduledModel, spec: ModelSpec) -> None:
+        """Assign a worker to a model, or load it, or find out what prevents that."""
+        node = self._nodes.node_for(model, spec)
+        if not node:
+            return
         checked = model.state is ModelState.CHECKED
         # Old figures would start, refuse or unload too much. A model that runs elsewhere takes nothing of this machine.
-        ready = checked and (spec.elsewhere or not head.memory.unknown)
-        loaded_models = [*(_loaded_model(other, at, claims) for at, other in _loaded_workers(state)), *ahead]
+        ready = checked and (spec.elsewhere or not self._state.nodes[node].memory.unknown)
         # What an earlier check found may have changed: only after a check does memory decide.
-        estimate = model.estimate if checked else MemoryEstimate()
-        request = LoadRequest(model.key, model.type, estimate, spec.npu, model.policy.groups)
-        verdict = verdict_of(spec, request, loaded_models, limits)
-        if not ready and isinstance(verdict, Insufficient | Blocked) and verdict.shortfall is not None:
-            verdict = Wait(memory=True)
-        if _refused(state, model, verdict, now, undecided=checked and not ready):
-            continue
+        request = request_of(model, spec, node, model.estimate if checked else MemoryEstimate())
+        offer = offer_of(self._views.of(node, spec), request, may_displace=model.may_displace(self._now))
+        if spec.elsewhere:
+            offer = offer._replace(verdict=Fits(), effort=Effort.NONE)
+        if ready and len(self._state.nodes) > 1 and offer.effort:
+            others = self._nodes.compare(model, spec, offer)
+            if others.unknown:
+                return
+            if others.move_to:
+                self._nodes.leave(model, others.move_to)
+                self.assign(model, spec)
+                return
+            offer = nearest([offer, *others.refusals])
+        if not ready and isinstance(offer.verdict, Insufficient | Blocked) and offer.verdict.shortfall is not None:
+            offer = offer._replace(verdict=Wait(memory=True))
+        if not _refused(self._state, model, offer, self._now, undecided=checked and not ready):
+            self._load(model, spec, request, offer.verdict, ready=ready)
+
+    def _load(
+        self, model: ScheduledModel, spec: ModelSpec, request: LoadRequest, verdict: Verdict, *, ready: bool
+    ) -> None:
+        """Evict what must leave for a model, and let a worker check or load it. ``ready``: whether memory decides."""
+        state, worker, node = self._state, model.worker, request.node
         model.lacks_memory = _lacks_memory(verdict)
         context = verdict.context if isinstance(verdict, Fits) else 0
         if not spec.elsewhere:
-            ahead.append(_model_ahead(request._replace(estimate=model.estimate), context, now))
+            estimate = self._nodes.estimate_ahead(model, spec, node)
+            self._views.add(request._replace(estimate=estimate), context)
         if isinstance(verdict, Evict):
             for evicted, reason in zip(verdict.models, verdict.reasons, strict=True):
                 sure = ready and not (verdict.waits and reason is EvictionReason.MEMORY)
-                claims[evicted] = EvictionClaim(model.order or 0, sure, reason, model.name, _requested_by(model))
-        if worker is None and spares:
-            model_changes.begin_check(state, model, spec, spares.pop())
+                self._claims[evicted] = EvictionClaim(model.order or 0, sure, reason, model.name, _requested_by(model))
+            self._views.leave(verdict.models)
+        if worker is None and self._spares.get(node):
+            model_changes.begin_check(state, model, spec, self._spares[node].pop())
         elif worker is not None and ready and isinstance(verdict, Fits):
             model_changes.choose_context(worker, context)
-            model_changes.start_engine(state, model, spec, worker, now)
+            model_changes.start_engine(state, model, spec, worker, self._now)
 
 
-def verdict_of(spec: ModelSpec, request: LoadRequest, loaded: list[LoadedModel], limits: LoadLimits) -> Verdict:
-    """Decide about a load. A model that runs elsewhere takes nothing of this machine, so it always fits."""
-    return Fits() if spec.elsewhere else decide_eviction(request, loaded, limits)
-
-
-def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now: float, *, undecided: bool) -> bool:
+def _refused(state: SchedulerState, model: ScheduledModel, offer: Offer, now: float, *, undecided: bool) -> bool:
     """Refuse everything that waits for a model that cannot be loaded, or evicts no others; return whether it was.
 
     ``undecided``: memory must be read again first. A further replica that does not fit is given up, and refuses nothing.
     """
-    refusal = refusal_of(model.name, model.estimate, verdict)
+    verdict = offer.verdict
+    refusal = refusal_of(model.name, offer.estimate, verdict)
     if not model.is_lead and not isinstance(verdict, Fits):
         if not undecided:
             replication.give_up(state, model, now)
@@ -146,7 +172,7 @@ def _refused(state: SchedulerState, model: ScheduledModel, verdict: Verdict, now
         release_if_checked(state, model)
         model_changes.stop_keeping(model)
         answers.refuse_unserved(state, model, refusal)
-    elif not isinstance(verdict, Fits) and not _may_displace(model, now):
+    elif not isinstance(verdict, Fits) and not model.may_displace(now):
         _refuse_failing(state, model, now)
     else:
         return False
@@ -166,44 +192,6 @@ def _requested_by(model: ScheduledModel) -> str:
     return first.request.label if first is not None and first.order == model.order else "load"
 
 
-def _model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:
-    """Return a model that is about to be loaded as later ones see it: as already loaded, with all of its memory to come."""
-    name, model_type, estimate, npu, groups = request
-    memory = ModelMemory(estimate.need(context) if context else fitting.least_need(estimate))
-    return LoadedModel(name, model_type, now, busy=True, movable=False, memory=memory, npu=npu, groups=groups)
-
-
-def _loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
-    """Yield the workers with a loaded model, except those whose model runs elsewhere."""
-    for worker in state.workers.values():
-        model = worker.model
-        if model is not None and worker.counts_as_loaded and not (model.spec and model.spec.elsewhere):
-            yield worker, model
-
-
-def _loaded_model(model: ScheduledModel, worker: ScheduledWorker, claims: dict[str, EvictionClaim]) -> LoadedModel:
-    return LoadedModel(
-        model.key,
-        model.type,
-        model.last_use,
-        busy=bool(model.grants),
-        pinned=model.pinned,
-        movable=worker.serves,
-        leaving=worker.state is WorkerState.LEAVING or model.key in claims,
-        draining=worker.state is WorkerState.DRAINING,
-        memory=worker.memory,
-        npu=model.spec.npu if model.spec else "",
-        groups=model.policy.groups,
-    )
-
-
-def _may_displace(model: ScheduledModel, now: float) -> bool:
-    """Return whether others may be evicted for it: something waits for it, and it is not known to fail."""
-    if model.order is None:
-        return False
-    return not model.backoff.recently_failed(now) or any(not each.repeated for each in model.loaders)
-
-
 def refusal_of(model: str, estimate: MemoryEstimate, verdict: Verdict) -> Failure | None:
     """Return why a model cannot be loaded; None if it can."""
     if isinstance(verdict, Insufficient):
@@ -218,19 +206,6 @@ def refusal_of(model: str, estimate: MemoryEstimate, verdict: Verdict) -> Failur
     pins = dict.fromkeys(map(model_name, verdict.pins))
     # Their names are for administrators: the key of the request may not use these models.
     return Failure(Code.ALL_PINNED, reason, model=model, detail=f"pinned: {', '.join(pins)}")
-
-
-def models_as_seen_by(
-    name: str, state: SchedulerState, candidates: Iterable[ScheduledModel], now: float
-) -> list[LoadedModel]:
-    """Return what is loaded, and what is about to be, as a load of the named model would see it: its present engine leaves."""
-    loaded = [_loaded_model(model, worker, {}) for worker, model in _loaded_workers(state)]
-    ahead = [
-        _model_ahead(LoadRequest(each.key, each.type, each.estimate, each.spec.npu, each.policy.groups), 0, now)
-        for each in candidates
-        if each.spec is not None and not each.spec.elsewhere and each.name != name
-    ]
-    return [*(each._replace(leaving=each.leaving or model_name(each.model) == name) for each in loaded), *ahead]
 
 
 def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) -> None:

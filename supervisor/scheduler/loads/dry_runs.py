@@ -23,8 +23,10 @@ from supervisor.scheduler.eviction import (
     LoadLimits,
     LoadRequest,
     Verdict,
+    decide_eviction,
 )
 from supervisor.scheduler.loads import assignment
+from supervisor.scheduler.loads.node_views import models_as_seen_by
 from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.replica_set import model_name
@@ -105,11 +107,11 @@ def _plan(
     state: SchedulerState, plan: PendingPlan, estimate: MemoryEstimate, candidates: Iterable[ScheduledModel], now: float
 ) -> LoadPlan:
     spec, available = plan.spec, memory_events.available_memory(state, state.nodes[HEAD], now)
-    loaded = assignment.models_as_seen_by(spec.name, state, candidates, now)
+    loaded = models_as_seen_by(spec.name, state, candidates, now)
     groups = state.policies.of(spec.name).groups
     limits = LoadLimits(state.limits.models, available, state.policies.groups)
     request = LoadRequest(spec.name, spec.type, estimate, spec.npu, groups)
-    verdict = assignment.verdict_of(spec, request, loaded, limits)
+    verdict = Fits() if spec.elsewhere else decide_eviction(request, loaded, limits)
     names = dict(zip(verdict.models, verdict.reasons, strict=True)) if isinstance(verdict, Evict) else {}
     staying = [each for each in loaded if not each.leaving]
     free_now = available.beside(each.memory for each in staying)

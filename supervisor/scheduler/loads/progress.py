@@ -26,13 +26,15 @@ def note_beginning(model: ScheduledModel, now: float) -> None:
 def loads_in_progress(state: SchedulerState, now: float) -> list[LoadInProgress]:
     """Return all loads that have begun and not ended, the oldest first."""
     loading = [model for model in state.models.values() if model.load_began is not None]
-    return [_shown(model, now) for model in sorted(loading, key=lambda model: model.load_began or 0.0)]
+    return [_shown(state, model, now) for model in sorted(loading, key=lambda model: model.load_began or 0.0)]
 
 
-def _shown(model: ScheduledModel, now: float) -> LoadInProgress:
+def _shown(state: SchedulerState, model: ScheduledModel, now: float) -> LoadInProgress:
     age = now - model.load_began if model.load_began is not None else 0.0
     waiting = len(model.queue) + len(model.loaders) if model.is_lead else 0
-    if model.state is ModelState.CHECKED:
+    if (model.name, model.search.node) in state.copies:
+        stage = LoadStage.COPYING
+    elif model.state is ModelState.CHECKED:
         stage = LoadStage.WAITING_FOR_MEMORY if model.lacks_memory else LoadStage.WAITING
     else:
         stage = _STAGES.get(model.state, LoadStage.STARTING)

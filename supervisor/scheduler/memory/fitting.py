@@ -56,6 +56,8 @@ class AvailableMemory(NamedTuple):
     """The same for each device."""
     freeing: Mapping[str, int] = {}
     """What engines that have just ended may still be giving back."""
+    node: str = ""
+    """The name of the node; empty if the server has only one."""
 
     def reserve(self, place: str) -> int:
         """Return the bytes of a place that models never get."""
@@ -158,6 +160,8 @@ class Shortfall(NamedTuple):
     reserve: int
     most: Mapping[str, int]
     """What the model could have at most, by place."""
+    node: str = ""
+    """As in :class:`AvailableMemory`."""
 
     @property
     def by_others(self) -> bool:
@@ -170,7 +174,7 @@ class Shortfall(NamedTuple):
         capacity, most = self.capacity, max(0, self.most[self.capacity.place])
         kept = f", of which {size(self.reserve)} are kept free" if self.reserve else ""
         return (
-            f"it needs {size(self.need)} of {_name(capacity)}, which has {size(capacity.total)}{kept};"
+            f"it needs {size(self.need)} of {_name(capacity, self.node)}, which has {size(capacity.total)}{kept};"
             f" {size(capacity.free)} are free now, and at most {size(most)} could be made free for it"
         )
 
@@ -181,7 +185,7 @@ def shortfall_of(need: Mapping[str, int], most: Mapping[str, int], available: Av
     if not lacking:
         return None
     place = max(sorted(lacking), key=lacking.__getitem__)
-    return Shortfall(available.capacities[place], need[place], available.reserve(place), most)
+    return Shortfall(available.capacities[place], need[place], available.reserve(place), most, available.node)
 
 
 def refusal(model: str, estimate: MemoryEstimate, shortfall: Shortfall, retry_after: float) -> Failure:
@@ -220,10 +224,12 @@ def _with_slots(estimate: MemoryEstimate, slots: int) -> dict[str, int]:
     return least_need(structs.replace(estimate, slots=slots))
 
 
-def _name(capacity: Capacity) -> str:
+def _name(capacity: Capacity, node: str) -> str:
     if capacity.place != HOST:
-        return f"device {capacity.name or capacity.place}"
-    return f"the memory that {capacity.limit} allows" if capacity.limit else "this machine's memory"
+        return f"device {capacity.name or capacity.place}" + (f" of node {node}" if node else "")
+    if capacity.limit:
+        return f"the memory that {capacity.limit} allows" + (f" on node {node}" if node else "")
+    return f"the memory of node {node}" if node else "this machine's memory"
 
 
 def size(number: int) -> str:

@@ -59,9 +59,14 @@ class KnownMemory:
         """Whether something has changed it since it was read, so that nothing can be decided by it."""
         return self._changes_read != self.changes
 
-    def outdated(self, now: float) -> bool:
-        """Return whether the memory must be read again."""
-        return self.unknown or now - self._read_at >= OUTDATED_S
+    @property
+    def was_read(self) -> bool:
+        """Whether it was ever read."""
+        return self._read_at > -math.inf
+
+    def outdated(self, now: float, seconds: float = OUTDATED_S) -> bool:
+        """Return whether the memory must be read again, because that was ``seconds`` ago or something has changed it."""
+        return self.unknown or now - self._read_at >= seconds
 
     def short(self, now: float) -> None:
         """Note that it is nearly used up. To be told again as long as that is so."""
@@ -79,11 +84,11 @@ class KnownMemory:
             self._known_before = self._known
         self._departed.append(_Departure(held, now + FREEING_S))
 
-    def available(self, host_reserve: int, device_reserve: int, now: float) -> AvailableMemory:
-        """Return the memory for models, as it was read last."""
+    def available(self, host_reserve: int, device_reserve: int, now: float, node: str = "") -> AvailableMemory:
+        """Return the memory for models, as it was read last. ``node``: as in :class:`AvailableMemory`."""
         departed = [each for each in self._departed if each.until > now]
         freeing = {}
         for place, known in self._known.items():
             lost = self._known_before.get(place, known) - known
             freeing[place] = min(max(0, lost), sum(each.held.get(place, 0) for each in departed))
-        return AvailableMemory(self.capacities, host_reserve, device_reserve, freeing)
+        return AvailableMemory(self.capacities, host_reserve, device_reserve, freeing, node)

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protocol.models.memory import Capacity
-from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.memory.fitting import AvailableMemory
-from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, ScheduledWorker
 from supervisor.scheduler.scheduler_node import SchedulerNode
@@ -38,22 +36,10 @@ def memory_read(
         state.ended_evictions.remove(ended)
 
 
-def wants_memory(state: SchedulerState, now: float) -> list[str]:
-    """Return the nodes whose memory must be read before the next decision."""
-    wanted = {ended.node for ended in state.ended_evictions}
-    for model in state.models.values():
-        worker = model.worker
-        if worker is not None and model.state is ModelState.CHECKED and state.node_of(worker).memory.outdated(now):
-            wanted.add(worker.node)
-    for plan in state.plans:
-        if plan.estimate is not None and state.nodes[HEAD].memory.outdated(now):
-            wanted.add(HEAD)
-    return sorted(wanted)
-
-
 def available_memory(state: SchedulerState, node: SchedulerNode, now: float) -> AvailableMemory:
     """Return the memory of a node for models, as it was read last."""
-    return node.memory.available(state.limits.memory_reserve, state.limits.device_memory_reserve, now)
+    name = node.name if len(state.nodes) > 1 else ""
+    return node.memory.available(state.limits.memory_reserve, state.limits.device_memory_reserve, now, name)
 
 
 def engine_gone(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker, now: float) -> None:

@@ -17,6 +17,7 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import (
     AnswerCall,
     Effect,
+    FetchFiles,
     FetchModel,
     ForgetModel,
     KillAfter,
@@ -60,7 +61,7 @@ class EffectPlayer:
         """What other programs hold."""
         self.estimates: dict[str, MemoryEstimate] = {}
         """Model → what its check finds; others need nothing."""
-        self.scheduler = Scheduler(limits_, lambda: f"w{next(names)}", policies=policies)
+        self.scheduler = Scheduler(limits_, lambda: f"w{next(names)}", policies=policies, files=self)
         self.before_change = invariants.BeforeChange()
         """What was loaded and busy when the policies were changed last: it may go on."""
         self.workers: dict[str, SimulatedWorker] = {}
@@ -75,6 +76,10 @@ class EffectPlayer:
         self.calls: set[tuple[str, int]] = set()
         """Load and unload calls that have no answer yet: peer, number."""
         self.fetches: list[str] = []
+        self.copies: list[tuple[str, str]] = []
+        """Models whose files are to be copied, and the nodes that lack them."""
+        self.lacking: set[tuple[str, str]] = set()
+        """(model, node): the node has not got the files of the model."""
         self.downloads: set[str] = set()
         """Models that are being downloaded."""
         self.killed: list[str] = []
@@ -84,6 +89,10 @@ class EffectPlayer:
         """Model and reason of each death that is to be remembered."""
         self._numbers = itertools.count(1)
         self.settle()
+
+    def has(self, node: str, spec: ModelSpec) -> bool:
+        """Return whether a node has the files of a model: the scheduler asks this."""
+        return (spec.name, node) not in self.lacking
 
     @property
     def state(self) -> SchedulerState:
@@ -114,7 +123,7 @@ class EffectPlayer:
             assert not self.scheduler.effects(), "a settled state had something to do"
         self.check()
 
-    def _play(self, effect: Effect) -> None:
+    def _play(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
             case SpawnWorker(worker, node):
                 self.workers[worker] = SimulatedWorker(node)
@@ -127,6 +136,8 @@ class EffectPlayer:
             case FetchModel(model):
                 self.fetches.append(model)
                 self.downloads.add(model)
+            case FetchFiles(model, _, node):
+                self.copies.append((model, node))
             case ForgetModel(model):
                 self.forgotten.append(model)
             case LogDecision():

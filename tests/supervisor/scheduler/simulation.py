@@ -239,6 +239,14 @@ class Simulation(EffectPlayer):
         self.scheduler.node_joined(NodeFacts(name, **facts), self.now)
         self.settle()
 
+    def copied(self, name: str, node: str, failure: Failure | None = None) -> None:
+        """The files of a model have reached a node, or not."""
+        self.copies.remove((name, node))
+        if failure is None:
+            self.lacking.discard((name, node))
+        self.scheduler.files_fetched(name, node, failure, self.now)
+        self.settle()
+
     def drain(self, name: str, *, draining: bool = True) -> None:
         self.scheduler.node_drains(name, draining)
         self.settle()

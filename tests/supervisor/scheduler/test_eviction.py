@@ -17,8 +17,8 @@ from supervisor.scheduler.eviction import (
     Verdict,
     Wait,
     decide_eviction,
-    models_over_limits,
 )
+from supervisor.scheduler.loads.over_limits import models_over_limits
 from supervisor.scheduler.memory.fitting import AvailableMemory, ModelMemory
 from supervisor.scheduler.policy import GroupPolicy
 from tests.supervisor.scheduler.loaded_models import loaded_model, without_reasons

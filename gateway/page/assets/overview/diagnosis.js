@@ -26,6 +26,7 @@ export const STATES = {
 // A stage of a load → what happens in it.
 export const STAGES = {
   queued: "waits for a worker",
+  "copying files": "its files are copied to another machine",
   checking: "its files are checked",
   "waiting for memory": "waits for memory: other models must be unloaded first",
   waiting: "waits until other models have been loaded or unloaded",

@@ -8,7 +8,8 @@ from protocol.messages.peers import CheckModel
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.loads import assignment
+from supervisor.scheduler.loads.assignment import models_to_load
+from supervisor.scheduler.loads.node_views import models_as_seen_by
 from supervisor.scheduler.state import MAX_PLAN_CHECKS
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation
@@ -82,9 +83,9 @@ def test_a_model_of_another_server_that_is_about_to_be_loaded_takes_no_place() -
     target = ModelTarget("r", "llm", spec("r", elsewhere=True))
     sim.scheduler.load_requested("g1", 501, target, sim.now)
     sim.scheduler.reconcile(sim.now)
-    waiting = assignment.models_to_load(sim.state.models.values())
+    waiting = models_to_load(sim.state.models.values())
     assert [model.name for model in waiting] == ["r"]
-    assert assignment.models_as_seen_by("b", sim.state, waiting, sim.now) == []
+    assert models_as_seen_by("b", sim.state, waiting, sim.now) == []
 
 
 def test_the_context_that_would_be_chosen_after_the_others_have_left() -> None:

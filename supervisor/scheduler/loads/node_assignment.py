@@ -1,0 +1,215 @@
+"""The node of each model that is to be loaded: chosen once it is queued, and again if a check shows that it fits elsewhere. Pure.
+
+A part of :mod:`supervisor.scheduler.loads.assignment`; :mod:`supervisor.scheduler.loads.node_choice` compares the nodes. On a server
+with one node, nothing is to be chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from protocol.failures import Code, Failure
+from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import HEAD, NodeNeeds, unsuitable
+from protocol.models.recipes import ModelSpec
+from protocol.worker_states import WorkerState
+from supervisor.scheduler import model_changes, replication, spare_workers
+from supervisor.scheduler.effects import FetchFiles, LogDecision
+from supervisor.scheduler.loads import node_choice
+from supervisor.scheduler.loads.node_choice import Effort, Offer, offer_of
+from supervisor.scheduler.loads.node_views import NodeViews, request_of
+from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.queue import answers
+from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.state import SchedulerState
+
+READ_S: Final = 2.0
+"""A choice needs figures of the nodes that are newer than this."""
+READ_TIMEOUT_S: Final = 1.0
+"""After this long, a choice goes by the figures that there are."""
+NODE_RETRY_S: Final = 30.0
+"""When a client may ask again for a model that no present node suits."""
+_MAX_NAMED: Final = 4
+"""A refusal names this many nodes."""
+
+
+class OtherNodes(NamedTuple):
+    """What other nodes offer to a checked model that does not fit on its worker's node."""
+
+    move_to: str = ""
+    """Where its load takes less effort; empty if nowhere."""
+    refusals: Sequence[Offer] = ()
+    """What prevents the load there, if it cannot be loaded on any node."""
+    unknown: bool = False
+    """Whether their memory must be read first."""
+
+
+class NodeAssignment:
+    """Chooses a node for one model after the other. ``views``: what each of them finds there."""
+
+    def __init__(self, state: SchedulerState, views: NodeViews, now: float) -> None:
+        """Nothing is chosen yet."""
+        self._state, self._views, self._now = state, views, now
+
+    def node_for(self, model: ScheduledModel, spec: ModelSpec) -> str:
+        """Return the node where a model is checked or loaded next; empty if it waits for something else, or was refused."""
+        worker, search = model.worker, model.search
+        if model.state is ModelState.CHECKING and worker is not None:
+            return worker.node
+        nodes = suitable_nodes(self._state, model, spec, self._now)
+        if worker is not None:
+            if worker.node in nodes:
+                return worker.node
+            self.leave(model)
+        if not nodes:
+            self._refuse(model, spec)
+            return ""
+        if search.node not in nodes:
+            search.node = nodes[0] if len(nodes) == 1 else self._choose(model, spec, nodes)
+        return search.node if search.node and self._has_files(model, spec, search.node) else ""
+
+    def compare(self, model: ScheduledModel, spec: ModelSpec, present: Offer) -> OtherNodes:
+        """Return what the other nodes offer to a checked model, whose ``present`` node would take some effort."""
+        others = [name for name in suitable_nodes(self._state, model, spec, self._now) if name != present.node]
+        model.search.compares = bool(others)
+        if not others or self._others_leave_for(model):
+            return OtherNodes()
+        if not self._are_read(model, others):
+            return OtherNodes(unknown=True)
+        offers = self._offers(model, spec, others)
+        found = node_choice.best(offers)
+        if found is not None and found.effort < min(present.effort, Effort.PINNED_MODELS):
+            return OtherNodes(found.node)
+        return OtherNodes(refusals=offers if present.effort >= Effort.PINNED_MODELS else ())
+
+    def leave(self, model: ScheduledModel, to: str = "") -> None:
+        """Take a model from the worker that has checked it: it is checked on another node. The worker becomes a spare again."""
+        if model.worker is not None:
+            fields = {"model": model.name, "worker": model.worker.id, "node": model.worker.node, "to": to}
+            self._state.emit(LogDecision("info", "model is loaded on another node than it was checked on", fields))
+        model_changes.release_worker(self._state, model)
+        model_changes.queue_again(model)
+        model.search.node = to
+
+    def estimate_ahead(self, model: ScheduledModel, spec: ModelSpec, name: str) -> MemoryEstimate:
+        """Return what a model that is about to be loaded on a node counts with for later loads."""
+        checked = len(self._state.nodes) == 1 or model.state is ModelState.CHECKED
+        return model.estimate if checked else self._estimate_on(model, spec, name)
+
+    def _others_leave_for(self, model: ScheduledModel) -> bool:
+        """Return whether models already leave for this one: then it is loaded where they were."""
+        return any(
+            worker.state is WorkerState.LEAVING and worker.eviction is not None and worker.eviction.model == model.name
+            for worker in self._state.workers.values()
+        )
+
+    def _choose(self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str]) -> str:
+        """Return the best of several nodes; empty until their memory was read."""
+        if not self._are_read(model, nodes):
+            return ""
+        found = node_choice.best(self._offers(model, spec, nodes))
+        return found.node if found is not None else ""
+
+    def _are_read(self, model: ScheduledModel, nodes: Sequence[str]) -> bool:
+        """Return whether the memory of nodes was read lately. After a while, a choice goes by older figures."""
+        search, now = model.search, self._now
+        if not any(self._state.nodes[name].memory.outdated(now, READ_S) for name in nodes):
+            search.waits_since = None
+            return True
+        search.waits_since = now if search.waits_since is None else search.waits_since
+        return now - search.waits_since >= READ_TIMEOUT_S
+
+    def _offers(self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str]) -> list[Offer]:
+        siblings = {each.key for each in model.replica_set.replicas if each is not model}
+        may_displace = model.may_displace(self._now)
+        return [
+            offer_of(
+                self._views.of(name, spec),
+                request_of(model, spec, name, self._estimate_on(model, spec, name)),
+                siblings=siblings,
+                may_displace=may_displace,
+            )
+            for name in nodes
+        ]
+
+    def _estimate_on(self, model: ScheduledModel, spec: ModelSpec, name: str) -> MemoryEstimate:
+        """Return what a model needs on a node: as a check there has found, or one elsewhere, or by the size of its files."""
+        found = model.search.estimate_on(name, spec)
+        if found is not None:
+            return found
+        checks = (each.estimate for each in model.search.checks.values() if each.spec == spec)
+        estimate = next(checks, node_choice.estimate_of_size(spec.size))
+        on_devices = "gpu" in spec.device.split()
+        return node_choice.carried_over(estimate, self._views.limits(name).memory.capacities, on_devices=on_devices)
+
+    def _has_files(self, model: ScheduledModel, spec: ModelSpec, name: str) -> bool:
+        """Return whether a node has the files of a model; otherwise, they are copied to it."""
+        files, copies = self._state.files, self._state.copies
+        if name == HEAD or files is None or files.has(name, spec):
+            return True
+        if (model.name, name) not in copies:
+            copies.add((model.name, name))
+            self._state.emit(FetchFiles(model.name, spec, name))
+        return False
+
+    def _refuse(self, model: ScheduledModel, spec: ModelSpec) -> None:
+        """Refuse what waits for a model that no node suits. One that is only kept loaded waits for such a node."""
+        state, now = self._state, self._now
+        model.search.over()
+        if not model.is_lead:
+            replication.give_up(state, model, now)
+            return
+        failed = [each.failure for each in model.search.failed_copies.values() if each.until > now]
+        obstacles = [f"{name}: {_obstacle(state, model, spec, name, now)}" for name in state.nodes]
+        rest = f"; and {len(obstacles) - _MAX_NAMED} further nodes" if len(obstacles) > _MAX_NAMED else ""
+        reason = f"Model {model.name} can run on no node of this server ({'; '.join(obstacles[:_MAX_NAMED])}{rest})"
+        code = failed[0].code if failed else Code.NO_NODE
+        answers.refuse_unserved(state, model, Failure(code, reason, model=model.name, retry_after=NODE_RETRY_S))
+
+
+def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> list[str]:
+    """Return the nodes where a model can be loaded, whatever is loaded there."""
+    if spec.elsewhere or (len(state.nodes) == 1 and spec.needs == NodeNeeds() and not state.nodes[HEAD].draining):
+        return [HEAD]
+    return [name for name in state.nodes if not _obstacle(state, model, spec, name, now)]
+
+
+def wants_memory(state: SchedulerState, now: float) -> list[str]:
+    """Return the nodes whose memory must be read before the next decision."""
+    wanted = {ended.node for ended in state.ended_evictions}
+    for model in state.models.values():
+        worker = model.worker
+        if worker is not None and model.state is ModelState.CHECKED and state.node_of(worker).memory.outdated(now):
+            wanted.add(worker.node)
+        if len(state.nodes) > 1 and model.demanded and model.spec is not None:
+            wanted.update(_nodes_to_read(state, model, model.spec, now))
+    for plan in state.plans:
+        if plan.estimate is not None and state.nodes[HEAD].memory.outdated(now):
+            wanted.add(HEAD)
+    return sorted(wanted)
+
+
+def _nodes_to_read(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> list[str]:
+    """Return the nodes whose memory must be read for the choice of a model's node."""
+    if model.worker is not None:
+        if model.state is not ModelState.CHECKED or not model.search.compares:
+            return []
+    elif model.search.node or model.state not in (ModelState.ABSENT, ModelState.QUEUED):
+        return []
+    nodes = suitable_nodes(state, model, spec, now)
+    return [name for name in nodes if len(nodes) > 1 and state.nodes[name].memory.outdated(now, READ_S)]
+
+
+def _obstacle(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, name: str, now: float) -> str:
+    """Return why a model cannot be loaded on a node, as a clause about the node; empty if it can."""
+    node = state.nodes[name]
+    if node.draining:
+        return "its models are leaving it"
+    if problem := unsuitable(spec.needs, node.facts):
+        return problem
+    failed = model.search.failed_copies.get(name)
+    if failed is not None and failed.until > now:
+        return failed.failure.message
+    refusal = spare_workers.refusal_on(state, node, now) if len(state.nodes) > 1 else None
+    return refusal.message if refusal is not None else ""
