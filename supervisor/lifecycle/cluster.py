@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from protocol.messages.ray_cluster import WatchRayCluster
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.nodes.agents import NodeAgents
 from supervisor.nodes.cluster_placement import ClusterPlacement
 from supervisor.nodes.node_placement import NodePlacement
+from supervisor.nodes.ray_nodes import RayNodes
 from supervisor.peers.handshake import Handshake
 from supervisor.processes.local_placement import LocalPlacement
+from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.messages import Messages
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ class Cluster:
         self._others = NodePlacement(bus.send)
         self.placement = ClusterPlacement(loop, head, self._others)
         self.agents: NodeAgents
+        self._ray: RayNodes | None = None
 
     def connect(self, components: Components) -> None:
         """Make what takes messages of agents, and tells the scheduler of nodes."""
@@ -38,9 +42,25 @@ class Cluster:
             scheduler=components.scheduler,
             decisions=components.decisions,
         )
+        if components.settings.placement == "ray":
+            self._ray = RayNodes(
+                components.loop, components.jobs, components.bus, lambda: components.scheduler.view.closing
+            )
+            components.effects.request_resources = self._ray.request_resources
 
     def begin(self, messages: Messages, handshake: Handshake) -> None:
         """Take messages of agents from now on."""
         self.agents.welcome = handshake.welcome
         messages.add(self.agents.handlers())
         self.agents.start()
+        if self._ray is not None:
+            messages.add(self._ray.handlers())
+            messages.when_serving(self._ray.start)
+
+    def job_kinds(self) -> dict[type, TakeOverJob]:
+        """Return what takes over an earlier supervisor's jobs for the cluster."""
+        return {WatchRayCluster: self._ray.take_over} if self._ray is not None else {}
+
+    def problems(self) -> list[str]:
+        """Return what does not work with the cluster engine, as sentences."""
+        return self._ray.problems() if self._ray is not None else []

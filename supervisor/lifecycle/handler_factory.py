@@ -74,6 +74,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             *components.devices.problems(),
             *components.remote_lists.problems(),
             *nodes.problems(),
+            *(components.cluster.problems() if components.cluster is not None else ()),
             *unenforced,
         ]
 

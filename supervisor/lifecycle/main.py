@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from protocol import RELEASE
+from protocol.config.ray_address import with_cluster_address
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.runtime import logs, memory
@@ -64,6 +65,8 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     check_settings(settings)
+    settings = with_cluster_address(settings, os.environ)
+    given = given._replace(settings=settings)
     startup.prepare_state(settings)
     keeper_pid = int(os.environ[KEEPER_VARIABLE])
     runtime = startup.runtime_directory(settings, keeper_pid)

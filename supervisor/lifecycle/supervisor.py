@@ -58,6 +58,8 @@ class Supervisor:
         self._connect_peers()
         about_the_machine, machine_jobs = handler_factory.machine_handlers(components)
         self._job_kinds: dict[type, TakeOverJob] = {StartPull: components.downloads.take_over, **machine_jobs}
+        if components.cluster is not None:
+            self._job_kinds |= components.cluster.job_kinds()
         """Type of an order → what takes over an earlier supervisor's job with such an order."""
         tables = [
             *self._peer_handlers(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from protocol import RELEASE
@@ -60,11 +60,11 @@ class RayNodes:
         nodes = [f"Ray's node {node.name}: {node.problem}" for node in self._report.nodes if node.problem]
         return [f"Ray: {self._report.problem}", *nodes] if self._report.problem else nodes
 
-    def request_resources(self, bundles: list[dict[str, float]]) -> None:
+    def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
         """Ask Ray's autoscaler for what models need that fits no node; each list replaces the former one."""
-        self._bundles = bundles
+        self._bundles = [dict(each) for each in bundles]
         if self._job:
-            self._bus.send(self._job, RequestRayResources(bundles))
+            self._bus.send(self._job, RequestRayResources(self._bundles))
 
     def _reported(self, job: str, report: RayClusterReport, _payload: bytes) -> None:
         if job != self._job:
