@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,3 +202,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def pytest_configure() -> None:
     """The tests may have been started with SIGHUP ignored; the tested servers must not inherit that."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture
+def stand_in_ray(tmp_path: Path) -> Path:
+    """A folder with a package ``ray``, which leaves the file ``imported`` there when something imports it."""
+    folder = tmp_path / "stand-in"
+    (folder / "ray").mkdir(parents=True)
+    (folder / "ray" / "__init__.py").write_text(f"open({str(folder / 'imported')!r}, 'w').close()")
+    return folder

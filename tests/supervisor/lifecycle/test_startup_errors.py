@@ -109,6 +109,19 @@ def test_a_cluster_needs_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.failure.param == "placement"
 
 
+def test_a_cluster_that_cannot_be_found_ends_the_start(lemonbus: Any, stand_in_ray: Path) -> None:
+    """What the file of `ray start` says decides; Ray itself is not imported."""
+    words = ("serve", "--placement=ray")
+    variables = {"PYTHONPATH": str(stand_in_ray), "TMPDIR": "/nowhere", "RAY_ADDRESS": ""}
+    code, lines = lemonbus(*words, **variables)
+    assert (code, len(lines)) == (2, 1), lines
+    assert "this machine belongs to no Ray cluster (/nowhere/ray/ray_current_cluster cannot be read)" in lines[0]
+    code, lines = lemonbus(*words, "--ray-address=head", **variables)
+    assert (code, len(lines)) == (2, 1), lines
+    assert lines[0].startswith("lemonbus: --ray-address: ray_address: expected HOST:PORT")
+    assert not (stand_in_ray / "imported").exists()
+
+
 @pytest.mark.parametrize("backend", ["", "default", "system", "vulkan"])
 def test_settings_that_recipes_take(backend: str) -> None:
     """Only the programs themselves know the flags of programs that are not ours."""
