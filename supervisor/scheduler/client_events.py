@@ -154,6 +154,7 @@ def load_requested(
         ready.last_use = now
     else:
         model.loaders.append(caller)
+        model.replica_set.changed()
 
 
 def _refused_before(state: SchedulerState, target: ModelTarget, now: float) -> Failure | None:
@@ -225,6 +226,7 @@ def call_abandoned(state: SchedulerState, peer: str, number: int) -> None:
 
     A load that has not begun is no longer wanted. An unload has begun: it ended the loads of other callers at once.
     """
+    state.look_at_all()
     for model in state.models.values():
         model.loaders = [call for call in model.loaders if (call.peer, call.number) != (peer, number)]
         for call in model.unloaders:
@@ -241,6 +243,7 @@ def download_ended(
     known_model = state.replica_sets.get(name)
     if known_model is None:
         return
+    known_model.changed()
     model = known_model.lead
     waited = model_changes.end_download(model, spec)
     known = model.backoff.failure
@@ -260,6 +263,7 @@ def download_ended(
 
 def gateway_gone(state: SchedulerState, gateway: str) -> None:
     """A gateway is gone: its waiting requests are dropped, and its running ones are cancelled."""
+    state.look_at_all()
     for model in state.models.values():
         for waiting in [waiting for waiting in model.queue if waiting.key.gateway == gateway]:
             model.queue.remove(waiting.key)
@@ -276,6 +280,7 @@ def gateway_gone(state: SchedulerState, gateway: str) -> None:
 def close(state: SchedulerState) -> None:
     """Accept nothing new and refuse what waits; what has begun goes on."""
     state.closing = True
+    state.look_at_all()
     for model in list(state.models.values()):
         model_changes.stop_keeping(model)
         answers.refuse_at_end(state, model)

@@ -37,6 +37,7 @@ def find_or_add(state: SchedulerState, target: ModelTarget, *, load: bool = Fals
         known = ReplicaSet(target.name, target.type, policy, state.index, provisional=target.provisional)
         state.replica_sets[target.name] = known
         add_replica(state, known, 1).last_use = state.past_use.pop(target.name, NEVER)
+    known.changed()
     model = known.lead
     if model.worker is None and not model.demanded:
         known.overrides = PolicyOverrides()
@@ -91,6 +92,7 @@ def override_policy(model: ScheduledModel, asked: PolicyOverrides) -> None:
         pinned=before.pinned if asked.pinned is None else asked.pinned,
         ttl=before.ttl if asked.ttl is None else asked.ttl,
     )
+    model.replica_set.changed()
 
 
 def drop_overrides(model: ScheduledModel) -> None:
@@ -102,6 +104,7 @@ def drop_requested_options(model: ScheduledModel) -> None:
     """No load waits any more: the model stays as it is."""
     for replica in model.replica_set.replicas:
         replica.pending_spec = replica.rollback_spec = None
+    model.replica_set.changed()
 
 
 def allow_refused_options(model: ScheduledModel) -> None:
@@ -112,6 +115,7 @@ def allow_refused_options(model: ScheduledModel) -> None:
 def stop_keeping(model: ScheduledModel) -> None:
     """Do not load a model again without a request."""
     model.keep_loaded = False
+    model.replica_set.changed()
     if model.state is ModelState.RELOADING:
         model.transition(ModelEvent.UNLOAD)
 
@@ -151,6 +155,7 @@ def end_download(model: ScheduledModel, spec: ModelSpec | None) -> bool:
 def forget(state: SchedulerState, model: ScheduledModel) -> None:
     """Forget an unused model, with its failures."""
     del state.models[model.key]
+    state.index.forget(model)
     if len(model.replica_set.replicas) > 1:
         model.replica_set.replicas.remove(model)
         return

@@ -1,7 +1,8 @@
 """Reconcile: all drains, grants, checks, loads and stops that the present state allows. Pure.
 
 Called after every event. It derives everything from the state, so nothing has to be undone: an unnecessary drain is
-simply called off.
+simply called off. It only looks at the models that have changed since the last look or for which it is time, because what is
+due for a model follows from itself, the time and the claims on it.
 
 A model to be evicted accepts no request that came after the one that it is evicted for. It is only stopped once the
 other model has passed all checks that need no engine.
@@ -9,7 +10,7 @@ other model has passed all checks that need no engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from protocol.worker_states import WorkerState
@@ -26,11 +27,13 @@ from supervisor.scheduler.loads.assignment import (
 )
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers, replica_choice
-from supervisor.scheduler.queue.grants import announce_queued, grant_queued
+from supervisor.scheduler.queue.grants import ALONE_S, ANNOUNCED_AFTER_S, announce_queued, grant_queued
 from supervisor.scheduler.queue.replica_choice import OpenReplica
+from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.state_index import NEVER_DUE
 from supervisor.scheduler.worker_events import EVICTED, stop_reason
 
 MAX_REMEMBERED_FAILURES: Final = 64
@@ -42,10 +45,15 @@ ABANDONED: Final = "abandoned"
 def reconcile(state: SchedulerState, now: float) -> None:
     """Do all that can be done now."""
     state.settled = False  # if something raises, the next event tries again
-    for each in state.replica_sets.values():
+    with state.index.due(now) as due:
+        _reconcile(state, [each for each in due if each.name in state.replica_sets], now)
+    state.settled = _is_settled(state, now)
+
+
+def _reconcile(state: SchedulerState, due: list[ReplicaSet], now: float) -> None:
+    for each in due:
         replication.adjust(state, each, now)
-    models = list(state.models.values())
-    for model in models:
+    for model in _replicas(due):
         if state.closing:
             answers.refuse_at_end(state, model)  # its engine may have died since
         else:
@@ -54,23 +62,49 @@ def reconcile(state: SchedulerState, now: float) -> None:
         _restart(state, model, now)
         if not model.demanded:
             release_if_checked(state, model)
-    candidates = [] if state.closing else models_to_load(models)
+    candidates = [] if state.closing else models_to_load(state.models.values())
     claims = claims_of_settings(state)
     if candidates:
         assign_workers(state, candidates, claims, now)
-    for model in models:
+    claimed = [state.models[key].replica_set for key in {*claims, *state.claims} if key in state.models]
+    state.claims = claims
+    due = [each for each in state.index.with_changed([*due, *claimed]) if each.name in state.replica_sets]
+    for model in _replicas(due):
         _drain_or_resume(state, model, claims.get(model.key))
         _grant(state, model, claims, now)
         _finish_drain(state, model, claims.get(model.key), now)
         announce_queued(state, model, now)
         progress.note_beginning(model, now)
         model_changes.let_worker_remember(state, model)
+        at_rest = _has_nothing_to_do(model) and replication.is_settled(model.replica_set, now)
+        state.index.note_rest(model, waits_or_moves=not at_rest)
+    for each in due:
+        state.index.look_again(each, _next_look(each, now))
     dry_runs.advance_plans(state, candidates, now)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)
     _forget_unused(state, now)
-    state.settled = _is_settled(state, now)
+
+
+def _replicas(of: Iterable[ReplicaSet]) -> list[ScheduledModel]:
+    return [model for each in of for model in each.replicas]
+
+
+def _next_look(of: ReplicaSet, now: float) -> float:
+    """Return when time alone may make something due for a model."""
+    times = [NEVER_DUE, replication.next_look(of, now)]
+    since = of.queue.unannounced_since
+    if since is not None:
+        times.append(max(since + ANNOUNCED_AFTER_S, of.next_announcement))
+    for model in of.replicas:
+        if (expires_at := idle_ttl.expires_at(model)) is not None:
+            times.append(expires_at)
+        if pause := model.backoff.pause(now):
+            times.append(now + pause)
+        if of.queue:
+            times += [grant.began + ALONE_S for grant in model.grants.values() if grant.weight > grant.usual_weight]
+    return min(times)
 
 
 def _is_settled(state: SchedulerState, now: float) -> bool:
@@ -78,10 +112,9 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
     return (
         not state.closing
         and not state.plans
+        and not state.index.restless
         and not any(node.spawn_backoff.pause(now) for node in state.nodes.values())
         and all(worker.state in (WorkerState.READY, WorkerState.SPARE) for worker in state.workers.values())
-        and all(_has_nothing_to_do(model) for model in state.models.values())
-        and all(replication.is_settled(each, now) for each in state.replica_sets.values())
     )
 
 
@@ -188,7 +221,8 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
 
 def _forget_unused(state: SchedulerState, now: float) -> None:
     """Forget the models of which nothing is left. If there are very many failures, forget the oldest."""
-    unused = [model for model in state.models.values() if model.unused() and not model.is_needed_as_first]
+    unused = [model for model in state.index.unused if model.unused() and not model.is_needed_as_first]
+    unused.sort(key=lambda model: (model.replica_set.serial, model.number))
     failed = sorted(
         (model for model in unused if model.backoff.recently_failed(now)), key=lambda model: model.backoff.failed_at
     )

@@ -32,7 +32,7 @@ from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.scaling import ReplicaScaling
 from supervisor.scheduler.queue.work_items import PendingCall
-from supervisor.scheduler.state_index import StateIndex
+from supervisor.scheduler.state_index import NEVER_DUE, StateIndex
 
 if TYPE_CHECKING:  # a replica knows its set, and a set its replicas
     from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -77,6 +77,10 @@ class ReplicaSet:
     ) -> None:
         """Nothing waits, and there is no replica yet. The ``index`` is to be kept up to date."""
         self.index = index
+        self.serial = next(index.serials)
+        """The order in which it was added."""
+        self.wake_at = NEVER_DUE
+        """When it is to be looked at even if it does not change."""
         self.name = name
         self.type = model_type
         self.policy = policy
@@ -87,7 +91,7 @@ class ReplicaSet:
         self.overrides = PolicyOverrides()
         """What calls have asked for, until it is unloaded."""
         self.rollback_overrides = PolicyOverrides()
-        self.queue = RequestQueue(partial(index.queued, self), index.unqueued)
+        self.queue = RequestQueue(partial(index.queued, self), partial(index.unqueued, self))
         self.fair_share = FairShare()
         self.next_announcement = 0.0
         """Until when no gateway is told the positions of its requests in the queue."""
@@ -96,6 +100,10 @@ class ReplicaSet:
         self.scaling = ReplicaScaling(policy.min_replicas, policy.max_replicas)
         self.next_replica_at = 0.0
         """Until when no further replica is tried, because one did not fit or has failed."""
+
+    def changed(self) -> None:
+        """Let the next :func:`~supervisor.scheduler.reconcile.reconcile` look at it."""
+        self.index.changed[self.name] = self
 
     @property
     def lead(self) -> ScheduledModel:

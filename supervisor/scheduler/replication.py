@@ -6,12 +6,14 @@ A part of :mod:`supervisor.scheduler.reconcile`, for models with several replica
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
+from supervisor.scheduler.queue.scaling import MAX_WAIT_S
 from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
@@ -49,6 +51,18 @@ def adjust(state: SchedulerState, of: ReplicaSet, now: float) -> None:
         each.retiring = False
     if len(running) < of.scaling.wanted and not any(each.state in _ON_THE_WAY for each in running):
         _add_one(state, of, lead, now)
+
+
+def next_look(of: ReplicaSet, now: float) -> float:
+    """Return when time alone may change something about the replicas of a model."""
+    if of.policy.max_replicas == 1 and len(of.replicas) == 1:
+        return math.inf
+    times = [of.scaling.due_at]
+    if of.next_replica_at > now:
+        times.append(of.next_replica_at)
+    if of.queue and (slow_at := of.queue.first_since + MAX_WAIT_S) >= now:
+        times.append(slow_at)
+    return min(times)
 
 
 def is_settled(of: ReplicaSet, now: float) -> bool:

@@ -160,6 +160,7 @@ class ScheduledModel:
         Only for :mod:`supervisor.scheduler.model_changes` and :mod:`supervisor.scheduler.recovery.taken_over_models`.
         """
         self.state = next_state(model_states.TRANSITIONS, self.state, event)
+        self.replica_set.changed()
 
     @property
     def busy(self) -> int:
@@ -254,6 +255,7 @@ class ScheduledModel:
         grant = self.grants.pop(key)
         self.abandoned.discard(key)
         self.replica_set.index.ended(self, key, grant)
+        self.replica_set.changed()
         return grant
 
     def expect_piece_after(self, key: RequestKey, caller: Caller | None) -> None:
@@ -264,6 +266,7 @@ class ScheduledModel:
     def expect_no_piece_after(self, key: RequestKey) -> None:
         """The piece after this one has come, or never will. This one's end may still have to be reported."""
         self.replica_set.index.forget_piece(key)
+        self.replica_set.changed()
         if key in self.grants:
             self.grants[key].more = False
         if key in self.unfinished:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -23,6 +23,9 @@ from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
 from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state_index import StateIndex
+
+if TYPE_CHECKING:  # claims are made from the state
+    from supervisor.scheduler.loads.assignment import EvictionClaim
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
@@ -71,6 +74,8 @@ class SchedulerState:
         """Dry runs of loads that are not answered yet."""
         self.ended_evictions: list[EndedEviction] = []
         """Evictions that are over, and are logged when the memory has been read again."""
+        self.claims: dict[str, EvictionClaim] = {}
+        """The claims on models that the last reconcile has found."""
         self.counters: dict[str, int] = {}
         self.past_use: dict[str, float] = {}
         """The time of last use of models that are otherwise forgotten."""
@@ -96,6 +101,11 @@ class SchedulerState:
     def on_node(self, name: str) -> dict[str, str]:
         """Return what the log says of where something happened: nothing on a server with one machine."""
         return {"node": name} if len(self.nodes) > 1 else {}
+
+    def look_at_all(self) -> None:
+        """Let the next reconcile look at every model."""
+        for each in self.replica_sets.values():
+            each.changed()
 
     def due_plans(self) -> list[PendingPlan]:
         """Return the dry runs that may be checked now, in the order in which they came."""

@@ -225,6 +225,7 @@ def attempt_abandoned(state: SchedulerState, worker_id: str, key: RequestKey) ->
     model = worker.model if worker else None
     if model is not None and key in model.grants:
         model.abandoned.add(key)
+        model.replica_set.changed()
         state.settled = state.settled and not model.stuck
 
 

@@ -88,7 +88,9 @@ def refuse_waiting(
 def refuse_loads(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
     """Refuse all loads of a model. Its waiting requests go on waiting."""
     refuse_calls(state, model.loaders, with_model(model, failure))
-    model.loaders.clear()
+    if model.loaders:
+        model.loaders.clear()
+        model.replica_set.changed()
     model_changes.drop_requested_options(model)
 
 

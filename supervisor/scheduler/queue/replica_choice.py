@@ -102,3 +102,4 @@ def _give(state: SchedulerState, chosen: ReplicaChoice, waiting: QueuedRequest, 
     grants.grant(state, replica, worker, waiting, weight=weight, now=now, charged=charged)
     of = replica.replica_set
     of.scaling.note_busy(sum(each.busy for each in of.replicas))
+    of.changed()

@@ -107,6 +107,13 @@ class RequestQueue:
                 found[key] = first
         return found
 
+    @property
+    def unannounced_since(self) -> float | None:
+        """Since when the first request waits that :meth:`take_unannounced` has not returned; None if there is none."""
+        while self._unannounced and not self._waits(self._unannounced[0]):
+            self._unannounced.popleft()
+        return self._unannounced[0].since if self._unannounced else None
+
     def take_unannounced(self, since: float) -> set[RequestKey]:
         """Return what has waited since ``since`` or longer and was not returned before."""
         due = set()

@@ -7,6 +7,7 @@ fitted into one replica less, and then what runs does not wait for that one.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 MAX_WAIT_S: Final = 1.0
@@ -58,6 +59,13 @@ class ReplicaScaling:
         elif self._quiet_since is not None and now - self._quiet_since >= QUIET_S and self.wanted > self.least:
             self.wanted -= 1
             self._slow_since = self._quiet_since = None
+
+    @property
+    def due_at(self) -> float:
+        """When another number is wanted if nothing changes until then; infinite if it stays the same."""
+        more = math.inf if self._slow_since is None or self.wanted == self.most else self._slow_since + SLOW_S
+        fewer = math.inf if self._quiet_since is None or self.wanted == self.least else self._quiet_since + QUIET_S
+        return min(more, fewer)
 
 
 def _since(before: float | None, now: float, *, holds: bool) -> float | None:

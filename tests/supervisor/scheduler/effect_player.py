@@ -30,10 +30,10 @@ from supervisor.scheduler.effects import (
 )
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies
-from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
+from tests.supervisor.scheduler.twin_scheduler import TwinScheduler
 
 SLOTS = 2
 NO_POLICIES = FixedPolicies()
@@ -61,7 +61,7 @@ class EffectPlayer:
         """What other programs hold."""
         self.estimates: dict[str, MemoryEstimate] = {}
         """Model → what its check finds; others need nothing."""
-        self.scheduler = Scheduler(limits_, lambda: f"w{next(names)}", policies=policies, files=self)
+        self.scheduler = TwinScheduler(limits_, lambda: f"w{next(names)}", policies=policies, files=self)
         self.before_change = invariants.BeforeChange()
         """What was loaded and busy when the policies were changed last: it may go on."""
         self.workers: dict[str, SimulatedWorker] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from protocol.failures import Code
@@ -172,10 +171,9 @@ def test_a_suspect_runs_alone_for_a_while() -> None:
 
 
 def test_a_suspect_on_another_server_does_not_wait_for_others() -> None:
-    sim = loaded("a", slots=2)
-    model = sim.state.models["a"]
-    assert model.spec is not None
-    model.spec = msgspec.structs.replace(model.spec, elsewhere=True)
+    sim = Simulation(slots=2)
+    sim.load("a", elsewhere=True)
+    sim.run_until_idle()
     keys = [sim.submit("a"), sim.submit("a", suspect=True)]
     sim.run_until_idle()
     assert sim.order == keys

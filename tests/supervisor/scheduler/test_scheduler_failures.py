@@ -158,7 +158,8 @@ def test_workers_that_die_of_a_load_again_and_again_open_the_breaker() -> None:
 def test_a_worker_that_was_ended_before_its_hello_may_still_say_it() -> None:
     sim = Simulation()
     worker = sim.of_state(WorkerState.SPAWNED)[0]
-    sim.state.kill_worker(sim.state.workers[worker])
+    sim.pass_time(21.0)
+    assert sim.killed == [worker]
     sim.hello(worker)
     assert sim.of_state(WorkerState.LEAVING) == [worker]
 
