@@ -34,6 +34,7 @@ ONLY_IN = {
         "workers/worker/bus.py",
         "gateway/bus/log_sender.py",
         "gateway/bus/sockets.py",
+        "gateway/bus/supervisor_socket.py",
     ),
     "falcon": ("gateway/",),
     "gunicorn": ("gateway/",),
@@ -87,7 +88,12 @@ ONLY_IN = {
 
 ADDRESSES = {
     "events": ("workers/worker/bus.py",),
-    "bus": ("protocol/wire/bus_connection.py", "protocol/wire/bus_address.py", "supervisor/", "gateway/bus/sockets.py"),
+    "bus": (
+        "protocol/wire/bus_connection.py",
+        "protocol/wire/bus_address.py",
+        "supervisor/",
+        "gateway/bus/supervisor_socket.py",
+    ),
     "logs": ("supervisor/", "protocol/wire/bus_address.py"),
 }
 """Function that names a socket's address → who may call it: who binds the socket, and for the supervisor's also who connects to it.
@@ -126,7 +132,7 @@ PIDS = {
         "supervisor/processes/",
         "supervisor/bus/sockets.py",
         "supervisor/lifecycle/runtime_directory_watch.py",
-        "gateway/bus/sockets.py",
+        "gateway/bus/supervisor_socket.py",
     ),
     r"\b(keeper_children|KeeperChild|local_placement|LocalPlacement|stale_files|engine_groups|abandoned_processes)\b": (
         "supervisor/processes/",

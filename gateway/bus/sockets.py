@@ -7,9 +7,11 @@ left, every send is followed by a check for something to read, and a timer reads
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import gevent
@@ -18,25 +20,22 @@ import zmq
 
 from gateway.bus.log_sender import LogSender, RequestLogBuffer
 from gateway.bus.session import SupervisorSession
-from gateway.process_watch import ProcessWatch
+from gateway.bus.supervisor_socket import MAX_OUTBOX_MESSAGES, SupervisorSocket
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.messages.events import unpack_batch
 from protocol.messages.peers import Hello
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import endpoints, envelope, frames
-from protocol.wire.bus_connection import connect_once, find_supervisor, is_broken
+from protocol.wire import curve, envelope, frames
 
 _READ: Final = 1
-MAX_OUTBOX_MESSAGES: Final = 10_000
-"""How many control messages wait for a supervisor that does not read.
-
-Beyond that, only those that must arrive are sent.
-"""
 EVENTS_HIGH_WATER: Final = 100_000
 """Event messages that wait to be read; a worker sends one in each iteration of its loop."""
 READ_ALL_INTERVAL_S: Final = 0.5
+_EVENT: Final = struct.Struct("=H")
+_HANDSHAKE_SUCCEEDED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 
 
 class GatewayBus:
@@ -65,14 +64,14 @@ class GatewayBus:
         topic = ids.topic(session.id)
         self._topic_length = len(topic)
         self._events.subscribe(topic)
-        self._monitor = self._events.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self.control_file = endpoints.socket_file(endpoints.bus(process_context.runtime))
-        """The file of the supervisor's socket."""
+        # A worker on another node may be reached again; one on this node ends with its connection.
+        monitored = zmq.EVENT_DISCONNECTED | (zmq.EVENT_HANDSHAKE_SUCCEEDED if self._address.cluster is not None else 0)
+        self._monitor = self._events.get_monitor_socket(monitored)
         self._session = session
         self._process_context = process_context
-        self._supervisor: ProcessWatch | None = None
-        self._control: zmq.Socket[bytes] | None = None
-        """Exists while there is a connection to a supervisor."""
+        self._supervisor = SupervisorSocket(
+            self._context, self._address, session.id, self._watch, self._supervisor_ended
+        )
         self._control_watcher: Any = None
         self._handlers = session.open(self)
         self._watchers += [self._watch(self._events, self._read_events), self._watch(self._monitor, self._read_monitor)]
@@ -93,37 +92,37 @@ class GatewayBus:
     # The supervisor
 
     def find_supervisor(self) -> int:
-        """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
-        return find_supervisor(self._address.runtime)
+        """Return the pid of the supervisor that accepts connections now, -1 for one on another node, 0 if there is none."""
+        return self._supervisor.find()
 
     def connect_control(self, snapshot: bytes) -> None:
-        """Say Hello with ``snapshot`` on a new connection to the supervisor that listens."""
+        """Say Hello with ``snapshot`` on a new connection to the supervisor that was found."""
         self.disconnect_control()
-        dealer, name = self._socket(zmq.DEALER), self._session.id.encode()
-        self._control = connect_once(dealer, self._address, name, MAX_OUTBOX_MESSAGES)
-        self._control_watcher = self._watch(self._control, self._read_control)
-        self.send(Hello("gateway", self._session.id, os.getpid(), self._process_context.boot), snapshot)
+        self._control_watcher = self._watch(self._supervisor.open(), self._read_control)
+        context = self._process_context
+        node = "" if context.node == HEAD else context.node
+        self.send(Hello("gateway", self._session.id, os.getpid(), context.boot, node=node), snapshot)
 
     def disconnect_control(self) -> None:
         """Drop the connection with everything that waits in it, if there is one."""
         self._outbox.clear()
-        control, self._control = self._control, None
-        if control is not None:
+        if self._supervisor.dealer is not None:
             self._control_watcher.stop()
             self._control_watcher.close()
-            control.close()
+            self._supervisor.drop()
 
     def connection_is_broken(self) -> bool:
         """Return whether that connection has ended, or could not be made."""
-        return self._control is None or is_broken(self._control)
+        return self._supervisor.is_broken()
+
+    @property
+    def control_file(self) -> Path:
+        """The file of the supervisor's socket on this node."""
+        return self._supervisor.file
 
     def watch_supervisor(self, pid: int) -> None:
         """Tell the session when the process with this pid has ended, instead of the one watched before."""
-        if self._supervisor is not None:
-            if self._supervisor.pid == pid and not self._supervisor.ended:
-                return
-            self._supervisor.close()
-        self._supervisor = ProcessWatch(pid, self._supervisor_ended)
+        self._supervisor.watch_process(pid)
 
     def _supervisor_ended(self) -> None:
         if not self._closed:
@@ -149,13 +148,14 @@ class GatewayBus:
         ``must_arrive``: the message waits in any case. Only for the end of a request or a call that was sent before.
         """
         frame = envelope.encode(message, payload)
-        if self._control is None:
+        control = self._supervisor.dealer
+        if control is None:
             raise Failure(Code.OVERLOADED, "the supervisor is being replaced", retry_after=1).raised()
-        if self._outbox or not frames.send(self._control, frame):
+        if self._outbox or not frames.send(control, frame):
             if len(self._outbox) >= MAX_OUTBOX_MESSAGES and not must_arrive:
                 raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
             self._outbox.append(frame)
-        self._read_soon(self._control, self._read_control)
+        self._read_soon(control, self._read_control)
 
     def _read_soon(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> None:
         """Read a socket soon if there is something in it. Call this after anything that may have consumed its edge."""
@@ -170,11 +170,11 @@ class GatewayBus:
             return
         self._scheduled.discard(self._read_control)
         self.read_control()
-        if self._control is not None:
-            while self._outbox and frames.send(self._control, self._outbox[0]):
+        if (control := self._supervisor.dealer) is not None:
+            while self._outbox and frames.send(control, self._outbox[0]):
                 self._outbox.popleft()
             # Sending may have consumed the edge of what has arrived meanwhile.
-            self._read_soon(self._control, self._read_control)
+            self._read_soon(control, self._read_control)
         self._handlers.notify_exchanges()
 
     def _read_events(self) -> None:
@@ -194,14 +194,15 @@ class GatewayBus:
         self._read_control()
         self._read_events()
         self._read_monitor()
+        self._supervisor.look()
         self._session.check_connection(time.monotonic())
         self._session.end_withdrawn()
 
     def read_control(self) -> None:
         """Deliver what the supervisor has sent."""
-        if self._control is None:
+        if self._supervisor.dealer is None:
             return
-        for frame in frames.receive_each(self._control):
+        for frame in frames.receive_each(self._supervisor.dealer):
             try:
                 message, payload = envelope.decode(frame)
             except envelope.MalformedError as problem:
@@ -222,11 +223,13 @@ class GatewayBus:
     def _drain_monitor(self) -> None:
         while True:
             try:
-                _, address = self._monitor.recv_multipart(zmq.NOBLOCK)
+                event, address = self._monitor.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             endpoint = address.decode()
-            if endpoint in self._connected:
+            if endpoint in self._connected and _EVENT.unpack_from(event)[0] == _HANDSHAKE_SUCCEEDED:
+                self._connected[endpoint] = True
+            elif endpoint in self._connected:
                 self._connected[endpoint] = False
                 self.drain_events()
                 self._handlers.on_disconnected(endpoint)
@@ -243,6 +246,11 @@ class GatewayBus:
         """Subscribe to the events of the worker at ``endpoint``."""
         if endpoint not in self._connected:
             self._connected[endpoint] = True
+            if (cluster := self._address.cluster) is not None:
+                if endpoint.startswith("tcp:"):
+                    curve.use_curve(self._events, endpoint, cluster.keys.member.public, cluster.keys)
+                else:
+                    curve.use_none(self._events)
             self._events.connect(endpoint)
             self._read_soon(self._events, self._read_events)
 
@@ -267,8 +275,7 @@ class GatewayBus:
         self._timer.stop()
         self._timer.close()
         self.disconnect_control()
-        if self._supervisor is not None:
-            self._supervisor.close()
+        self._supervisor.close()
         for watcher in self._watchers:
             watcher.stop()
             watcher.close()

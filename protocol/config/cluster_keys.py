@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,7 @@ def ensure_cluster_keys(state_dir: Path) -> ClusterKeys:
     from protocol.wire.curve import new_cluster_keys  # noqa: PLC0415 - most commands need no ZeroMQ
 
     state_dir.mkdir(parents=True, exist_ok=True)
-    draft = state_dir / f".{CLUSTER_KEYS_FILE}.{os.getpid()}.new"
+    draft = state_dir / f".{CLUSTER_KEYS_FILE}.{secrets.token_hex(4)}.new"
     draft.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE), "wb") as file:

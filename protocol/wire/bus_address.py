@@ -23,6 +23,7 @@ MEMBERSHIP_FILE: Final = "cluster.json"
 """In the runtime directory of each node, readable only for its user; there is none on a server without a cluster."""
 _LAST_PORT: Final = 65_534
 """The port after it is that of the log records."""
+_NO_CLUSTER: Final = "a server without a cluster has no tcp sockets"
 
 
 class KeyPair(msgspec.Struct, frozen=True):
@@ -85,10 +86,22 @@ class BusAddress(NamedTuple):
             return tcp_endpoint(host, port + 1)
         return endpoints.logs(self.runtime, boot)
 
+    def listening_endpoints(self) -> tuple[str, str]:
+        """Return the tcp endpoints of the supervisor's two sockets, with an address, which ZeroMQ needs to bind.
+
+        Only with a cluster. Raises OSError if the name of the host is not known.
+        """
+        if self.cluster is None:
+            raise ValueError(_NO_CLUSTER)
+        host, port = split_address(self.cluster.address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        found: str = socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)[0][4][0]  # type: ignore[assignment]
+        return tcp_endpoint(found, port), tcp_endpoint(found, port + 1)
+
     def listening_host(self) -> str:
         """Return the host that this node's sockets are bound to. Only with a cluster. Raises OSError without a way to the head."""
         if self.cluster is None:
-            raise ValueError("a server without a cluster listens on no host")
+            raise ValueError(_NO_CLUSTER)
         return self.cluster.listen or own_address(*split_address(self.cluster.address))
 
 
@@ -114,12 +127,6 @@ def is_unspecified(host: str) -> bool:
 def tcp_endpoint(host: str, port: int | str) -> str:
     """Return the endpoint of a tcp socket. ``port``: ``*`` for any free one."""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-
-
-def resolved(host: str) -> str:
-    """Return an address of a host, which ZeroMQ needs to bind; raises OSError if the name is not known."""
-    found: str = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]  # type: ignore[assignment]
-    return found
 
 
 def own_address(host: str, port: int) -> str:

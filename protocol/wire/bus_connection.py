@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -100,7 +101,7 @@ class RemoteConnection:
 
     def look(self) -> None:
         """Take note of what has happened to the connection."""
-        while not self.ended:
+        while True:
             try:
                 event = self.monitor.recv_multipart(zmq.NOBLOCK)[0]
             except zmq.Again:
@@ -115,3 +116,63 @@ class RemoteConnection:
         self.dealer.disable_monitor()
         self.monitor.close(0)
         self.dealer.close(linger)
+
+
+class RemoteSupervisor:
+    """Looks for the supervisor from another node, by connecting to it. At most one connection exists at a time."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        address: BusAddress,
+        peer: bytes,
+        watch: Callable[[Socket], Callable[[], None]],
+        ended: Callable[[], None],
+        limit: int = 0,
+    ) -> None:
+        """``watch`` lets the owner's loop call :meth:`look` when a monitor has something to read, and returns what ends that.
+
+        ``ended`` is called once for each connection that was taken and has ended. Other arguments as for :func:`connect_once`.
+        """
+        self._context, self._address, self._peer, self._limit = context, address, peer, limit
+        self._watch, self._ended = watch, ended
+        self._connection: RemoteConnection | None = None
+        self._unwatch: Callable[[], None] = lambda: None
+        self._taken = False
+
+    def find(self) -> int:
+        """Return :data:`ON_OTHER_NODE` if there is a connection, which :meth:`take` returns, otherwise 0; ask again soon."""
+        self.look()
+        connection = self._connection
+        if connection is None:
+            self._taken = False
+            self._connection = RemoteConnection(self._context, self._address, self._peer, self._limit)
+            self._unwatch = self._watch(self._connection.monitor)
+        return ON_OTHER_NODE if connection is not None and connection.connected else 0
+
+    def take(self) -> Socket:
+        """Return the DEALER of the connection that was found."""
+        if self._connection is None:
+            raise ValueError("no supervisor was found")
+        self._taken = True
+        return self._connection.dealer
+
+    def look(self) -> None:
+        """Take note of what has happened to the connection."""
+        if self._connection is None:
+            return
+        self._connection.look()
+        if self._connection.ended:
+            taken = self._taken
+            self._taken = False
+            if taken:
+                self._ended()
+            else:
+                self.drop()
+
+    def drop(self, linger: int = 0) -> None:
+        """Close the connection, if there is one. ``linger``: milliseconds for what was not sent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._unwatch()
+            connection.close(linger)

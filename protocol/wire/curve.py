@@ -10,7 +10,6 @@ import hmac
 from typing import Any, Final
 
 import zmq
-from zmq.utils import z85
 
 from protocol.wire.bus_address import ClusterKeys, KeyPair, MemberKeys
 from protocol.wire.frames import Socket
@@ -75,6 +74,8 @@ class PeerCheck:
 
     def __init__(self, context: zmq.Context[Any], keys: KeyPair) -> None:
         """Decide for all listeners of a context. It must exist before the first of them."""
+        from zmq.utils import z85  # noqa: PLC0415 - only processes with a tcp listener need it
+
         self._allowed = z85.decode(keys.public)
         self.socket: Socket = context.socket(zmq.REP)
         self.socket.setsockopt(zmq.LINGER, 0)

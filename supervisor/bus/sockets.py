@@ -1,22 +1,27 @@
 """The supervisor's sockets: the ROUTER of the control plane and the PULL of the log records.
 
+Both are ipc sockets in the runtime directory. On a server with a cluster, both also listen on tcp, with CURVE, for processes of
+other nodes.
+
 All sends are NOBLOCK. A peer that does not read fills only its own bounded outbox. A message to a peer that has ended
 is counted, and is not an error.
 """
 
 from __future__ import annotations
 
+import errno
+import time
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 import zmq
 from msgspec import Struct
 
 from protocol.runtime.loop import Loop
-from protocol.wire import endpoints, envelope, frames
+from protocol.wire import curve, endpoints, envelope, frames
+from protocol.wire.bus_address import BusAddress, ClusterKeys
 
 MAX_OUTBOX_MESSAGES: Final = 4096
 MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
@@ -24,6 +29,8 @@ RETRY_INTERVAL_S: Final = 0.005
 _MESSAGES_PER_READ: Final = 256
 _LOG_MESSAGES_PER_READ: Final = 512
 _MAX_LOG_BYTES: Final = 65536
+_BIND_TIMEOUT_S: Final = 2.0
+_BIND_PAUSE_S: Final = 0.02
 
 Received = Callable[[str, Any, bytes], None]
 
@@ -44,8 +51,11 @@ class _Outbox:
 class SupervisorBus:
     """Sends to and receives from every peer of the server."""
 
-    def __init__(self, loop: Loop, runtime: Path, boot: str) -> None:
-        """Bind both sockets in the runtime directory, which the caller has locked; raises :class:`BindError`."""
+    def __init__(self, loop: Loop, address: BusAddress, boot: str, keys: ClusterKeys | None = None) -> None:
+        """Bind both sockets in the runtime directory, which the caller has locked; raises :class:`BindError`.
+
+        ``keys``: of a server with a cluster, which also listens on tcp.
+        """
         self._loop = loop
         self._context = zmq.Context(io_threads=1)
         self._router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
@@ -62,8 +72,9 @@ class SupervisorBus:
         self._logs.setsockopt(zmq.RCVHWM, 10_000)
         self._logs.setsockopt(zmq.MAXMSGSIZE, _MAX_LOG_BYTES)
         try:
-            _bind(self._router, endpoints.bus(runtime))
-            _bind(self._logs, endpoints.logs(runtime, boot))
+            _bind(self._router, endpoints.bus(address.runtime))
+            _bind(self._logs, endpoints.logs(address.runtime, boot))
+            self._peer_check = None if keys is None else self._listen_on_tcp(address, keys)
         except BindError:
             self._context.destroy(linger=0)
             raise
@@ -88,6 +99,20 @@ class SupervisorBus:
         self._other_version = other_version
         self._number = self._loop.on_socket(self._router, self._read)
         self._loop.on_socket(self._logs, self._read_logs)
+        if self._peer_check is not None:
+            self._loop.on_socket(self._peer_check.socket, self._peer_check.answer)
+
+    def _listen_on_tcp(self, address: BusAddress, keys: ClusterKeys) -> curve.PeerCheck:
+        """Let both sockets also listen on tcp. Of the options set until then, each listener has those that it was made with."""
+        check = curve.PeerCheck(self._context, keys.member)
+        try:
+            for bound, endpoint in zip((self._router, self._logs), address.listening_endpoints(), strict=True):
+                _listen(bound, endpoint, keys)
+        except OSError as problem:
+            check.close()
+            name = address.cluster.address if address.cluster is not None else ""
+            raise BindError(problem.errno, problem.strerror, name) from problem
+        return check
 
     def send(self, peer: str, message: Struct, payload: bytes = b"") -> None:
         """Send, or keep the message in the peer's outbox while it does not read. Never blocks, never raises."""
@@ -161,13 +186,16 @@ class SupervisorBus:
         """For at most 200 ms, send what waits; then close."""
         self._loop.on_socket(self._router, None)
         self._loop.on_socket(self._logs, None)
+        if self._peer_check is not None:
+            self._loop.on_socket(self._peer_check.socket, None)
+            self._peer_check.close()
         self._router.close()
         self._logs.close(0)
         self._context.term()
 
 
 class BindError(OSError):
-    """A socket of the bus cannot be made in the runtime directory."""
+    """A socket of the bus cannot be made: ``filename`` is its file, or ``HOST:PORT`` of the cluster."""
 
 
 def _bind(bound: zmq.Socket[bytes], endpoint: str) -> None:
@@ -178,3 +206,20 @@ def _bind(bound: zmq.Socket[bytes], endpoint: str) -> None:
         raise BindError(
             problem.errno, zmq.strerror(problem.errno or 0), str(endpoints.socket_file(endpoint))
         ) from problem
+
+
+def _listen(bound: zmq.Socket[bytes], endpoint: str, keys: ClusterKeys) -> None:
+    """Let a socket also listen on tcp; raises OSError.
+
+    The last supervisor may have ended a moment ago, so a port that is in use is tried again.
+    """
+    end = time.monotonic() + _BIND_TIMEOUT_S
+    while True:
+        try:
+            curve.listen(bound, endpoint, keys.supervisor)
+        except zmq.ZMQError as problem:
+            if problem.errno != errno.EADDRINUSE or time.monotonic() > end:
+                raise OSError(problem.errno, zmq.strerror(problem.errno or 0)) from problem
+            time.sleep(_BIND_PAUSE_S)
+        else:
+            return

@@ -23,6 +23,7 @@ from supervisor.handlers.model_targets import ModelTargets
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.remote_lists import RemoteLists
 from supervisor.internal_errors import InternalErrors
+from supervisor.lifecycle import startup
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
@@ -73,7 +74,7 @@ class Components:
     """Only this folder has them all."""
 
     def __init__(self, settings: Settings, process_context: ProcessContext, loop: Loop, listen_fd: int) -> None:
-        """Open the bus; start no process yet. Raises OSError if the sockets of the bus cannot be made."""
+        """Open the bus; start no process yet. Raises :class:`BindError`, or the failure of :func:`startup.cluster_keys`."""
         self.settings, self.process_context, self.loop, self.listen_fd = settings, process_context, loop, listen_fd
         self.errors = InternalErrors()
         self.state_writer = StateWriter(loop)
@@ -94,7 +95,8 @@ class Components:
         self.stats = LatestStats()
         self.local = LocalPlacement(loop, process_context)
         self.processes = self.local.processes
-        self.bus = SupervisorBus(loop, process_context.runtime, process_context.boot)
+        self.cluster_keys = startup.cluster_keys(settings, process_context.runtime)
+        self.bus = SupervisorBus(loop, process_context.bus, process_context.boot, self.cluster_keys)
         self.cluster = self._make_cluster() if settings.cluster_address else None
         self.placement: Placement = self.cluster.placement if self.cluster is not None else self.local
         self.counters = ServerCounters(loop, self.bus, self.errors, self.metrics, self.retained_log)

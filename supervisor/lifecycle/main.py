@@ -111,10 +111,10 @@ def _serve(
     process_context = ProcessContext.of_supervisor(runtime.path)
     try:
         supervisor = Supervisor(settings, process_context, loop, listener_fd)
-    except BindError as problem:
+    except (BindError, LemonbusError) as problem:
         if not keeper.predecessors:
             runtime.release()
-        return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, runtime.path)))
+        return _refused(keeper, startup.report_failure(given, startup.bus_failure(problem, settings)))
     components, shutdown = supervisor.components, supervisor.shutdown
     if (fork_server := keeper.take(channel.FORK_SERVER)) >= 0:
         components.processes.use_fork_server(fork_server)

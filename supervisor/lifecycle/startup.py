@@ -25,9 +25,11 @@ import msgspec
 from protocol import file_lock
 from protocol.config import settings_environment
 from protocol.config.api_keys import KEY_VARIABLES, check_key_file
+from protocol.config.cluster_keys import ensure_cluster_keys
 from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs
+from protocol.wire.bus_address import ClusterKeys, ClusterMembership, write_membership
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.keeper import error_output
 from supervisor.models.options.settings_check import check_settings, setting_warnings
@@ -163,9 +165,32 @@ def write_first_settings(given: StartupSettings, runtime: Path) -> None:
         raise _unusable("runtime_dir", runtime, problem) from problem
 
 
-def bus_failure(problem: OSError, runtime: Path) -> Failure:
-    """Return why the sockets of the bus could not be made in the runtime directory."""
-    return _unusable("runtime_dir", runtime, problem).failure
+def bus_failure(problem: OSError | LemonbusError, settings: Settings) -> Failure:
+    """Return why the sockets of the bus could not be made."""
+    if isinstance(problem, LemonbusError):
+        return problem.failure
+    if problem.filename and problem.filename == settings.cluster_address:
+        reason = f"cannot listen on {settings.cluster_address} and the port after it: {problem.strerror}"
+        busy = problem.errno in (errno.EADDRINUSE, *_TEMPORARY_ERRORS)
+        return Failure(Code.CONFLICT if busy else Code.INVALID_REQUEST, reason, param="cluster_address")
+    return _unusable("runtime_dir", Path(settings.runtime_dir), problem).failure
+
+
+def cluster_keys(settings: Settings, runtime: Path) -> ClusterKeys | None:
+    """Return the keys of a server with a cluster, and write what its processes on this node need; otherwise None.
+
+    Raises a failure that names ``state_dir`` or ``runtime_dir``.
+    """
+    try:
+        keys = ensure_cluster_keys(Path(settings.state_dir)) if settings.cluster_address else None
+    except OSError as problem:
+        raise _unusable("state_dir", Path(settings.state_dir), problem) from problem
+    try:
+        joined = ClusterMembership(settings.cluster_address, keys.of_member()) if keys is not None else None
+        write_membership(runtime, joined)
+    except OSError as problem:
+        raise _unusable("runtime_dir", runtime, problem) from problem
+    return keys
 
 
 def earlier_grace(runtime: Path) -> float:

@@ -24,8 +24,9 @@ from protocol.runtime import logs
 from protocol.runtime.log_output import DropCounter
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import endpoints, envelope, frames
-from protocol.wire.bus_connection import connect_once, find_supervisor, is_broken
+from protocol.wire import curve, endpoints, envelope, frames
+from protocol.wire.bus_address import BusAddress, KeyPair, tcp_endpoint
+from protocol.wire.bus_connection import RemoteSupervisor, connect_once, find_supervisor, is_broken
 
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
@@ -61,17 +62,29 @@ class WorkerBus:
         """Sends log records, and counts those that were dropped."""
         self.tokens_so_far: Callable[[], tuple[int, list[RunningAnswer]]] = lambda: (0, [])
         """What the answer to a `Ping` says of a worker's tokens."""
+        self.on_connection_ended: Callable[[], None] = lambda: None
+        """Called when the connection to a supervisor on another node has ended."""
         self.pings = 0
         """How many `Ping`s have come so far."""
         self._control: zmq.Socket[bytes] | None = None
         self._control_number = -1
+        self._remote: RemoteSupervisor | None = None
+        if self._address.remote:
+            self._remote = RemoteSupervisor(
+                self._context, self._address, self._name, self._watch, self._connection_ended
+            )
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
         self.endpoint = endpoints.events(context.runtime, context.boot, name) if for_gateways else ""
         """Where events are published."""
+        self.remote_endpoint = ""
+        """Where they are also published for gateways on other nodes, if there is a cluster."""
+        self._peer_check: curve.PeerCheck | None = None
         if self.endpoint:
             self._events.bind(self.endpoint)
+            if self._address.cluster is not None:
+                self._listen_on_tcp(self._address, self._address.cluster.keys.member)
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
@@ -83,10 +96,40 @@ class WorkerBus:
         opened.setsockopt(zmq.LINGER, 0)
         return opened
 
+    def _listen_on_tcp(self, address: BusAddress, keys: KeyPair) -> None:
+        self._peer_check = curve.PeerCheck(self._context, keys)
+        self._loop.on_socket(self._peer_check.socket, self._peer_check.answer)
+        curve.listen(self._events, tcp_endpoint(address.listening_host(), "*"), keys)
+        self.remote_endpoint = self._events.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def _watch(self, monitor: frames.Socket) -> Callable[[], None]:
+        """Watch the connection to a supervisor on another node."""
+        self._loop.on_socket(monitor, self._look_at_connection)
+
+        def unwatch() -> None:
+            self._loop.on_socket(monitor, None)
+
+        return unwatch
+
+    def _look_at_connection(self) -> None:
+        if self._remote is not None:
+            self._remote.look()
+
+    def _connection_ended(self) -> None:
+        self.on_connection_ended()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the supervisor is on another node, so that only the connection to it can be watched."""
+        return self._remote is not None
+
     def connect(self) -> None:
-        """Connect to the supervisor that listens now. `Hello` must be the first message to it."""
-        self.disconnect()
-        self._control = connect_once(self._context.socket(zmq.DEALER), self._address, self._name)
+        """Connect to the supervisor that was found. `Hello` must be the first message to it."""
+        if self._remote is not None:
+            self._control = self._remote.take()
+        else:
+            self.disconnect()
+            self._control = connect_once(self._context.socket(zmq.DEALER), self._address, self._name)
         self._control_number = self._loop.on_socket(self._control, self._read_control)
 
     def disconnect(self) -> None:
@@ -95,7 +138,10 @@ class WorkerBus:
         control, self._control = self._control, None
         if control is not None:
             self._loop.on_socket(control, None)
-            control.close(0)
+            if self._remote is not None:
+                self._remote.drop()
+            else:
+                control.close(0)
 
     def is_broken(self) -> bool:
         """Return whether the connection has ended."""
@@ -105,8 +151,11 @@ class WorkerBus:
         return is_broken(self._control)
 
     def find_supervisor(self) -> int:
-        """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
-        return find_supervisor(self._address.runtime)
+        """Return the pid of the supervisor that accepts connections now, 0 if there is none.
+
+        From another node: -1 for one that has accepted a connection, which :meth:`connect` then uses.
+        """
+        return self._remote.find() if self._remote is not None else find_supervisor(self._address.runtime)
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send a control message to the supervisor, if there is one."""
@@ -179,7 +228,13 @@ class WorkerBus:
         self._send_ends()
         if self._control is not None:
             self._loop.on_socket(self._control, None)
-            self._control.close(LINGER_MS if server_lives else 0)
+            linger = LINGER_MS if server_lives else 0
+            self._remote.drop(linger) if self._remote is not None else self._control.close(linger)
+        elif self._remote is not None:
+            self._remote.drop()
+        if self._peer_check is not None:
+            self._loop.on_socket(self._peer_check.socket, None)
+            self._peer_check.close()
         self._loop.on_socket(self._events, None)
         self._events.close(LINGER_MS)
         self._logs.close(200 if server_lives else 0)

@@ -81,7 +81,7 @@ class WorkerController:
             loop,
             bus,
             context,
-            hello("worker", name, context, bus.endpoint),
+            hello("worker", name, context, bus),
             self._snapshot,
             self._report_again,
             self._keeper_died,

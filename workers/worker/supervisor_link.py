@@ -1,5 +1,8 @@
 """Connects a worker or a job to its supervisor, and to the next one when that has ended.
 
+A supervisor on the same node is watched by its process. One on another node is watched by the connection: its end is taken for
+that of the supervisor, and the next connection may be to the same one.
+
 Invariants:
 
 * Each connection begins with `Hello` and the snapshot of that moment. When the supervisor has ended, its connection is
@@ -18,10 +21,11 @@ import msgspec
 
 from protocol.messages.peers import Hello, Welcome
 from protocol.messages.recovery import WorkerSnapshot
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs, process_name
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire.bus_connection import HELLO_INTERVAL_S, probe_interval
+from protocol.wire.bus_connection import HELLO_INTERVAL_S, ON_OTHER_NODE, probe_interval
 from protocol.wire.envelope import pack_payload
 from workers.worker.bus import WorkerBus
 
@@ -47,7 +51,7 @@ class SupervisorLink:
         self._loop, self._bus, self._context, self._hello = loop, bus, context, hello
         self._snapshot, self._send_again, self._on_keeper_death = snapshot, send_again, keeper_died
         self._supervisor = 0
-        """The pid of the watched supervisor, 0 while there is none."""
+        """The pid of the watched supervisor, -1 for one on another node, 0 while there is none."""
         self._timer: Timer | None = None
         self._lost_at = loop.now()
         """Since when there is no supervisor."""
@@ -58,6 +62,7 @@ class SupervisorLink:
     def start(self) -> None:
         """Say Hello to the listening supervisor, which may not be the one that started this process."""
         self._loop.on_death(self._context.keeper, self._keeper_died)
+        self._bus.on_connection_ended = lambda: self._supervisor_died(ON_OTHER_NODE)
         self._look_for_supervisor()
 
     def take_welcome(self, welcome: Welcome) -> None:
@@ -67,19 +72,20 @@ class SupervisorLink:
         self._cancel_timer()
         self.welcomed = True
         process_name.note_welcome(self._hello.role)
-        self._watch(welcome.pid)
+        self._watch(ON_OTHER_NODE if self._bus.is_remote else welcome.pid)
 
     def _watch(self, pid: int) -> None:
         if pid in (self._supervisor, self._context.keeper):
             return
         self._forget_supervisor()
         self._supervisor = pid
-        self._loop.on_death(pid, lambda: self._supervisor_died(pid))
+        if pid != ON_OTHER_NODE:
+            self._loop.on_death(pid, lambda: self._supervisor_died(pid))
 
     def _forget_supervisor(self) -> None:
-        if self._supervisor:
+        if self._supervisor not in (0, ON_OTHER_NODE):
             self._loop.forget_death(self._supervisor)
-            self._supervisor = 0
+        self._supervisor = 0
 
     def _supervisor_died(self, pid: int) -> None:
         if pid != self._supervisor or not self.server_lives:
@@ -92,7 +98,10 @@ class SupervisorLink:
             return
         self.welcomed = False
         self._lost_at = self._loop.now()
-        logs.get_logger().info("the supervisor has ended; this process waits for the next one", supervisor_pid=pid)
+        if pid == ON_OTHER_NODE:
+            logs.get_logger().info("the connection to the supervisor has ended; this process waits for the next one")
+        else:
+            logs.get_logger().info("the supervisor has ended; this process waits for the next one", supervisor_pid=pid)
         self._look_for_supervisor()
 
     def _look_for_supervisor(self) -> None:
@@ -132,6 +141,8 @@ class SupervisorLink:
             self._timer = None
 
 
-def hello(role: str, name: str, context: ProcessContext, endpoint: str = "") -> Hello:
-    """Return the `Hello` of this process, which publishes its events at this endpoint, if any."""
-    return Hello(role, name, os.getpid(), context.boot, endpoint=endpoint)
+def hello(role: str, name: str, context: ProcessContext, bus: WorkerBus | None = None) -> Hello:
+    """Return the `Hello` of this process. ``bus``: of a worker, which publishes events."""
+    node = "" if context.node == HEAD else context.node
+    endpoint, remote = (bus.endpoint, bus.remote_endpoint) if bus is not None else ("", "")
+    return Hello(role, name, os.getpid(), context.boot, endpoint=endpoint, node=node, remote_endpoint=remote)

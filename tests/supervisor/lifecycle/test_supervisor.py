@@ -24,6 +24,7 @@ from protocol.messages.peers import Peer
 from protocol.messages.work import Refused, ReserveRequest, SubmitRequest
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from protocol.wire.bus_address import BusAddress
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.bus import worker_barrier
 from supervisor.bus.sockets import BindError, SupervisorBus
@@ -294,4 +295,4 @@ def test_a_reserved_request_is_counted_once_and_one_that_is_refused_then_too(sup
 
 def test_sockets_that_cannot_be_made_are_an_error_of_their_own(tmp_path: Path) -> None:
     with pytest.raises(BindError, match="none"):
-        SupervisorBus(Loop(), tmp_path / "none", "b")
+        SupervisorBus(Loop(), BusAddress(tmp_path / "none"), "b")

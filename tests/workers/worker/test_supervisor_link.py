@@ -32,6 +32,7 @@ class Server:
         self.listening: subprocess.Popen[bytes] | None = self.start_process()
         self.actions: list[str] = []
         self.broken = False
+        self.is_remote = False
         context = ProcessContext(Path("/nowhere"), "boot", self.keeper.pid)
         bus: Any = self
         self.link = SupervisorLink(
