@@ -29,6 +29,7 @@ from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve, envelope, frames
+from protocol.wire.bus_connection import connect_logs
 
 _READ: Final = 1
 EVENTS_HIGH_WATER: Final = 100_000
@@ -54,7 +55,7 @@ class GatewayBus:
         self._logs = self._socket(zmq.PUSH)
         self._log_sender = LogSender(self._logs)
         self._address = process_context.bus
-        self._logs.connect(self._address.logs(process_context.boot))
+        connect_logs(self._logs, self._address, process_context.boot)
         self._request_log_buffer = RequestLogBuffer()
         self._events = self._socket(zmq.SUB)
         self._events.rcvhwm = EVENTS_HIGH_WATER

@@ -16,6 +16,8 @@ from protocol.messages.peers import WorkerGone
 
 DISCONNECT_TIMEOUT_S: Final = 0.1
 WORKER_ENDED: Final = Failure(Code.WORKER_GONE, "the worker process ended")
+UNREACHABLE: Final = Failure(Code.LOST, "the connection to the machine where the model runs is broken")
+_REMOTE: Final = "tcp:"
 
 
 class EventSocket(Protocol):
@@ -78,7 +80,10 @@ class WorkerSubscriptions:
         return worker in self._endpoints
 
     def disconnected(self, endpoint: str) -> None:
-        """Settle the worker at ``endpoint`` if it is known to be gone: its connection has ended and was read to the end."""
+        """Settle the worker at ``endpoint`` if it is known to be gone: its connection has ended and was read to the end.
+
+        A worker on another node may go on and be reached again, but it cancels what it did for this gateway.
+        """
         for worker, known in list(self._endpoints.items()):
             if known != endpoint:
                 continue
@@ -87,6 +92,8 @@ class WorkerSubscriptions:
                 message = WorkerGone(worker, WORKER_ENDED)
             if message is not None:
                 self._finish(message)
+            elif endpoint.startswith(_REMOTE):
+                self._settle(worker, UNREACHABLE)
 
     def supervisor_lost(self) -> None:
         """Take the end of a connection for the end of its worker, also for past ones: no message will say it."""

@@ -20,12 +20,14 @@ from protocol.times import Age, Seconds
 from protocol.wire.envelope import control_message, stable_message
 
 
-class Peer(msgspec.Struct, frozen=True):
+class Peer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A process on the bus."""
 
     role: str
     id: str
     pid: int
+    node: str = ""
+    """The name of its node; empty: the head."""
 
 
 class ModelInUse(PolicyOverrides, frozen=True, omit_defaults=True):

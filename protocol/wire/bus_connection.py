@@ -73,11 +73,19 @@ def connect_once(dealer: S, address: BusAddress, peer: bytes, limit: int = 0) ->
     dealer.setsockopt(zmq.LINGER, 0)
     dealer.setsockopt(zmq.RECONNECT_IVL, -1)
     dealer.setsockopt(zmq.ROUTING_ID, peer)
-    if address.remote and address.cluster is not None:
-        keys = address.cluster.keys
-        curve.use_curve(dealer, address.control, keys.supervisor, keys)
-    dealer.connect(address.control)
+    _connect(dealer, address, address.control)
     return dealer
+
+
+def connect_logs(push: Socket, address: BusAddress, boot: str) -> None:
+    """Connect a PUSH to the supervisor's socket for log records, and to that of each next supervisor."""
+    _connect(push, address, address.logs(boot))
+
+
+def _connect(socket: Socket, address: BusAddress, endpoint: str) -> None:
+    if address.remote and address.cluster is not None:
+        curve.use_curve(socket, endpoint, address.cluster.keys.supervisor, address.cluster.keys)
+    socket.connect(endpoint)
 
 
 class RemoteConnection:

@@ -71,7 +71,7 @@ class PeerMessages:
         known = self._peers.get(peer) is not None
         self._handshake.welcome(peer, message)
         if message.role == "worker":
-            self._workers.publishes_at(peer, message.endpoint)
+            self._workers.publishes_at(peer, message)
             self._worker_hello(peer, payload, known=known)
         elif message.role == "gateway":
             self._gateway_hello(message, payload, known=known)
@@ -86,7 +86,7 @@ class PeerMessages:
         self._scheduler.worker_reported(peer)
         self._handshake.greet_worker(peer)
         for gateway in self._peers.of("gateway"):
-            self._bus.send(gateway, WorkerUp(peer, self._workers.endpoint(peer)))
+            self._send_worker_up(gateway, peer)
 
     def _gateway_hello(self, message: Hello, payload: bytes, *, known: bool) -> None:
         peer = message.id
@@ -96,7 +96,11 @@ class PeerMessages:
             self._cancel_unwanted(peer, envelope.unpack_payload(payload, GatewaySnapshot))
             self._admission.gateway_reconnected(peer)
         for worker in self._peers.of("worker"):
-            self._bus.send(peer, WorkerUp(worker, self._workers.endpoint(worker)))
+            self._send_worker_up(peer, worker)
+
+    def _send_worker_up(self, gateway: str, worker: str) -> None:
+        known = self._peers.get(gateway)
+        self._bus.send(gateway, WorkerUp(worker, self._workers.endpoint(worker, known.node if known else "")))
 
     def _is_expected(self, peer: str, role: str) -> bool:
         if role == "worker":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ from supervisor.models.registry import ModelRegistry
 from supervisor.overview.running_tokens import RunningTokens
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.persistence.state_writer import StateWriter
+from supervisor.processes import stale_files
 from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.local_placement import LocalPlacement
@@ -160,6 +162,7 @@ class Components:
             fetch=self._fetch,
             with_devices=self.devices.for_engines,
         )
+        self.effects.read_body = partial(stale_files.read_body, self.process_context)
         measurements = DeviceMeasurements(self.scheduler.view, self.models.measured, self.held.on_devices)
         self.devices.on_read = lambda asked_at: measurements.devices_read(asked_at, self.loop.now())
         reader = MemoryReader(self.memory, self.devices, self.held.all, self.scheduler)

@@ -62,7 +62,7 @@ class Handshake:
 
     def welcome(self, peer: str, hello: Hello) -> None:
         """Register a peer and answer its Hello."""
-        self._peers.add(Peer(hello.role, peer, hello.pid), self._loop.now())
+        self._peers.add(Peer(hello.role, peer, hello.pid, hello.node), self._loop.now())
         keys = None
         if hello.role == "gateway":
             keys = keys_of_settings(self._settings)

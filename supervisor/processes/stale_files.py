@@ -53,6 +53,11 @@ def remove_bodies(context: ProcessContext, gateway: str) -> None:
         body.unlink(missing_ok=True)
 
 
+def read_body(context: ProcessContext, name: str) -> bytes:
+    """Return a request's body that a gateway has put into a file; raises OSError."""
+    return (endpoints.spool(context.runtime) / Path(name).name).read_bytes()
+
+
 def _is_old(file: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         return time.time() - file.lstat().st_mtime >= MIN_AGE_S

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from protocol.messages.peers import Hello
 from protocol.models.nodes import HEAD
 from protocol.runtime.process_context import FINGERPRINT_VARIABLE, ProcessContext
 from protocol.wire import endpoints
@@ -23,7 +24,8 @@ class WorkerProcesses:
         """Called with the name of each worker that has ended, and why."""
         self._outdated: set[str] = set()
         self._names: set[str] = set()
-        self._endpoints: dict[str, str] = {}
+        self._endpoints: dict[str, tuple[str, str]] = {}
+        """Worker → where it publishes its events on the head, if it runs there, and for other nodes."""
 
     def start(self, worker: str, node: str = HEAD) -> None:
         """Start a worker's process under this name."""
@@ -61,19 +63,25 @@ class WorkerProcesses:
         nodes = {worker: self._placement.node_of(worker) for worker in self._names}
         return {worker: node for worker, node in nodes.items() if node != HEAD}
 
-    def publishes_at(self, worker: str, endpoint: str) -> None:
-        """Note at which endpoint a worker publishes its events, as its Hello says."""
-        self._endpoints[worker] = endpoint
+    def node_of(self, worker: str) -> str:
+        """Return the node of a worker."""
+        return self._placement.node_of(worker)
 
-    def endpoint(self, worker: str) -> str:
-        """Return the endpoint at which a worker publishes its events, empty before it has said so."""
-        return self._endpoints.get(worker, "")
+    def publishes_at(self, worker: str, hello: Hello) -> None:
+        """Note at which endpoints a worker publishes its events, as its Hello says."""
+        self._endpoints[worker] = ("" if hello.node else hello.endpoint, hello.remote_endpoint)
+
+    def endpoint(self, worker: str, node: str = "") -> str:
+        """Return the endpoint at which a worker publishes its events, empty before it has said so.
+
+        ``node``: that of a gateway which asks; empty: the head. A gateway on another node is in no runtime directory of ours.
+        """
+        own, remote = self._endpoints.get(worker, ("", ""))
+        return own if own and not node else remote
 
     def socket_file(self, worker: str) -> Path | None:
         """Return the file of a worker's socket; None before the worker has reported it, or if it is on another node."""
-        if self._placement.node_of(worker) != HEAD:
-            return None  # a path there may look like one of ours
-        file = endpoints.socket_file(self.endpoint(worker))
+        file = endpoints.socket_file(self._endpoints.get(worker, ("", ""))[0])
         return file if file.parent == self._context.runtime else None
 
     def _ended(self, worker: str, why: str) -> None:

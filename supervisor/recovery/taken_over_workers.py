@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocol.ids import RequestKey
+from protocol.messages.peers import Hello
 from protocol.messages.recovery import GatewaySnapshot, WorkerSnapshot
 from protocol.runtime.loop import Loop
 from supervisor.internal_errors import InternalErrors
@@ -68,13 +69,13 @@ class TakenOverWorkers:
         self.forget(worker)
         self._starting.discard(worker)
 
-    def publishes_at(self, worker: str, endpoint: str) -> None:
-        """Note at which endpoint a worker publishes its events, as its Hello says."""
-        self._processes.publishes_at(worker, endpoint)
+    def publishes_at(self, worker: str, hello: Hello) -> None:
+        """Note at which endpoints a worker publishes its events, as its Hello says."""
+        self._processes.publishes_at(worker, hello)
 
-    def endpoint(self, worker: str) -> str:
-        """Return the endpoint at which a worker publishes its events, empty before it has said so."""
-        return self._processes.endpoint(worker)
+    def endpoint(self, worker: str, node: str) -> str:
+        """Return the endpoint at which a worker publishes its events for a gateway on a node, empty before it has said so."""
+        return self._processes.endpoint(worker, node)
 
     def known_attempts(self) -> set[RequestKey]:
         """Return the attempts that these workers run, or have ended."""

@@ -168,7 +168,7 @@ class Takeover:
             self._expected.reported(self._gateway.joined(message, self._gateway_ended))
         self._expected.reported(peer)
         if message.role == "worker":
-            self._workers.publishes_at(peer, message.endpoint)
+            self._workers.publishes_at(peer, message)
         if message.version not in UNDERSTOOD:
             self._other_versions.let_leave(peer, message)
             return
@@ -301,7 +301,8 @@ class Takeover:
     def _tell_gateways(self, world: World) -> None:
         workers = sorted({*(running.worker for running in world.workers), *self._other_versions.workers})
         for gateway in self._gateways:
+            known = self._peers.get(gateway)
             for worker in workers:
-                if endpoint := self._workers.endpoint(worker):
+                if endpoint := self._workers.endpoint(worker, known.node if known else ""):
                     self._bus.send(gateway, WorkerUp(worker, endpoint))
             self._bus.send(gateway, Recovered(workers))

@@ -12,8 +12,9 @@ from typing import assert_never
 from msgspec import Struct, structs
 
 from protocol.messages.peers import CheckModel, SetRequestRules, StartEngine
-from protocol.messages.work import Refused
+from protocol.messages.work import Refused, Run
 from protocol.models.memory import EngineDevice
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -72,6 +73,8 @@ class EffectExecutor:
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
         self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
         self._with_devices = with_devices
+        self.read_body: Callable[[str], bytes] = lambda _file: b""
+        """Returns the body of a request that a gateway has put into a file; raises OSError."""
         self.fetch_files: Callable[[str, ModelSpec, str], None] = lambda _model, _spec, _node: None
         """Brings the files of a model to a node."""
         self.request_resources: Callable[[Sequence[Mapping[str, float]]], None] = lambda _bundles: None
@@ -127,9 +130,19 @@ class EffectExecutor:
             elif isinstance(message, CheckModel):
                 self._with_devices(partial(self._send_check, peer, message))
                 return
+            elif isinstance(message, Run) and message.spool and self._workers.node_of(peer) != HEAD:
+                message, payload = self._with_body(message)
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._internal_calls.end(message.number, message.failure)
+
+    def _with_body(self, run: Run) -> tuple[Run, bytes]:
+        """Return a request with its body, which a worker on another node cannot read from the file."""
+        try:
+            return structs.replace(run, spool=""), self.read_body(run.spool)
+        except OSError as problem:  # the worker will say so to the gateway
+            log.warning("the file with a request's body is missing", request_id=run.label, problem=problem.strerror)
+            return run, b""
 
     def _report(self, peer: str, number: int, report: object) -> None:
         if peer:

@@ -31,6 +31,15 @@ def free_port() -> int:
             return port
 
 
+def free_port_pair() -> int:
+    """Return a port which is free like that of :func:`free_port`, and so is the one after it."""
+    while True:
+        port = free_port()
+        # The next one that this process looks at is usually the one after it.
+        if free_port() == port + 1:
+            return port
+
+
 @cache
 def _given_ports() -> int:
     """A file in which a process locks one byte for each port that it returns, until the process ends."""

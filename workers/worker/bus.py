@@ -26,7 +26,7 @@ from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve, endpoints, envelope, frames
 from protocol.wire.bus_address import BusAddress, KeyPair, tcp_endpoint
-from protocol.wire.bus_connection import RemoteSupervisor, connect_once, find_supervisor, is_broken
+from protocol.wire.bus_connection import RemoteSupervisor, connect_logs, connect_once, find_supervisor, is_broken
 
 EVENTS_HIGH_WATER: Final = 10_000
 LOGS_HIGH_WATER: Final = 10_000
@@ -88,7 +88,7 @@ class WorkerBus:
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
-        self._logs.connect(self._address.logs(context.boot))
+        connect_logs(self._logs, self._address, context.boot)
         self._events_number = loop.on_socket(self._events, self._read_subscriptions)
 
     def _open(self, kind: int) -> zmq.Socket[bytes]:

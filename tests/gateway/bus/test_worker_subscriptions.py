@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gevent.event import Event
 
-from gateway.bus.worker_subscriptions import WorkerSubscriptions
+from gateway.bus.worker_subscriptions import UNREACHABLE, WorkerSubscriptions
 from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
 from tests.support.waiting import DEADLINE
@@ -53,6 +53,20 @@ def test_a_worker_whose_connection_does_not_end_is_settled_after_a_moment() -> N
     assert settled.wait(DEADLINE)
     assert events.steps == ["read"]
     assert not events.connected
+
+
+def test_what_a_worker_did_that_cannot_be_reached_has_ended_but_the_worker_may_be_reached_again() -> None:
+    events, settled = FakeEvents(), []
+    subscriptions = WorkerSubscriptions(events, lambda *end: settled.append(end))
+    for worker, endpoint in (("w1", "tcp://10.0.0.1:7000"), ("w2", "ipc:///w2")):
+        subscriptions.up(worker, endpoint)
+        subscriptions.disconnected(endpoint)
+    assert settled == [("w1", UNREACHABLE)], "the end of a worker on this node is reported by the supervisor"
+    assert subscriptions.knows("w1")
+    events.over.add("tcp://10.0.0.1:7000")
+    subscriptions.gone(WorkerGone("w1", FAILURE))
+    assert settled[1:] == [("w1", FAILURE)]
+    assert events.connected == {"ipc:///w2"}
 
 
 def test_a_worker_that_nobody_named_is_settled_at_once() -> None:

@@ -64,6 +64,24 @@ def test_serve_ends_with_2_and_names_the_flag(lemonbus: Any, flag: str, expected
     assert expected in lines[0]
 
 
+@pytest.mark.parametrize(
+    ("address", "code", "expected"),
+    [
+        ("127.0.0.1:{port}", startup.EXIT_FAILED, "and the port after it: Address already in use"),
+        ("192.0.2.1:{port}", startup.EXIT_USAGE, "and the port after it: Cannot assign requested address"),
+        ("127.0.0.1", startup.EXIT_USAGE, "HOST:PORT of this machine"),
+    ],
+)
+def test_a_cluster_address_that_cannot_be_used_ends_the_start(
+    lemonbus: Any, address: str, code: int, expected: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = address.format(port=taken.getsockname()[1])
+        found, lines = lemonbus("serve", f"--cluster-address={given}")
+    assert (found, len(lines)) == (code, 1), lines
+    assert expected in lines[0]
+
+
 def test_the_exit_code_is_the_same_where_nothing_can_be_printed(lemonbus: Any) -> None:
     code, lines = lemonbus("serve", "--state-dir=/proc/x", within=["sh", "-c", 'exec "$@" 2>/dev/full', "sh"])
     assert (code, lines) == (startup.EXIT_USAGE, [])

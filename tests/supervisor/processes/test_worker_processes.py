@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.messages.peers import Hello
 from protocol.models.nodes import HEAD
 from protocol.runtime.process_context import ProcessContext
 from supervisor.processes.placement import OnEnded
@@ -40,7 +41,7 @@ def test_only_a_socket_in_the_runtime_directory_is_removed(tmp_path: Path, folde
     workers.on_ended = lambda worker, why: known.append((worker, why))
     workers.start("w1")
     assert (workers.names(), workers.endpoint("w1"), workers.socket_file("w1")) == (["w1"], "", None)
-    workers.publishes_at("w1", f"ipc://{file}")
+    workers.publishes_at("w1", Hello("worker", "w1", 1, "boot", endpoint=f"ipc://{file}"))
     placement.ends["w1"]("exit 0")
     assert known == [("w1", "exit 0")]
     assert file.exists() != removed
@@ -62,7 +63,24 @@ def test_a_path_on_another_node_is_not_one_of_this_machine(tmp_path: Path) -> No
     file.touch()
     for worker, node in (("w1", HEAD), ("w2", "gpu2")):
         workers.start(worker, node)
-        workers.publishes_at(worker, f"ipc://{file}")
+        hello = Hello("worker", worker, 1, "boot", endpoint=f"ipc://{file}", node="" if node == HEAD else node)
+        workers.publishes_at(worker, hello)
     assert (workers.socket_file("w1"), workers.socket_file("w2")) == (file, None)
     placement.ends["w2"]("exit 0")
     assert file.exists()
+
+
+@pytest.mark.parametrize(
+    ("worker_node", "gateway_node", "endpoint"),
+    [(HEAD, "", "ipc:///w1"), (HEAD, "gpu2", "tcp://h:1"), ("gpu2", "", "tcp://h:1"), ("gpu2", "gpu2", "tcp://h:1")],
+)
+def test_only_gateways_and_workers_of_the_head_use_ipc(
+    tmp_path: Path, worker_node: str, gateway_node: str, endpoint: str
+) -> None:
+    placement: Any = FakePlacement()
+    workers = WorkerProcesses(placement, ProcessContext(tmp_path, "boot", 1), "settings")
+    workers.start("w1", worker_node)
+    node = "" if worker_node == HEAD else worker_node
+    hello = Hello("worker", "w1", 1, "boot", endpoint="ipc:///w1", node=node, remote_endpoint="tcp://h:1")
+    workers.publishes_at("w1", hello)
+    assert workers.endpoint("w1", gateway_node) == endpoint

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any, cast, get_args
 from unittest.mock import Mock, call
 
+import msgspec
 import pytest
 import structlog
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import CheckModel, SetRequestRules, Shutdown, StartEngine
-from protocol.messages.work import GrantedAttempt, Refused
+from protocol.messages.work import GrantedAttempt, Refused, Run
 from protocol.models.memory import EngineDevice
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.requests.request_rules import RequestRules
 from supervisor.bus.worker_barrier import WorkerBarrier
@@ -118,3 +120,31 @@ def test_a_check_knows_the_devices_of_the_machine() -> None:
     checks = [effects.SendMessage(worker, CheckModel(SPEC)) for worker in ("w1", "w2 has ended")]
     executor(parts).execute(checks)
     assert parts.bus.mock_calls == [call.send("w1", CheckModel(SPEC, DEVICES))]
+
+
+RUN = Run("g1", 1, 1, "m", "chat/completions", "r1", spool="g1-1")
+
+
+@pytest.mark.parametrize(
+    ("node", "sent"),
+    [
+        (HEAD, call.send("w1", RUN, b"")),
+        ("gpu2", call.send("w1", msgspec.structs.replace(RUN, spool=""), b"body of g1-1")),
+    ],
+)
+def test_a_worker_on_another_node_gets_a_body_instead_of_its_file(node: str, sent: Any) -> None:
+    parts = Mock()
+    parts.workers.node_of.return_value = node
+    made = executor(parts)
+    made.read_body = lambda file: b"body of " + file.encode()
+    made.execute([effects.SendMessage("w1", RUN)])
+    assert parts.bus.mock_calls == [sent]
+
+
+def test_a_body_whose_file_is_gone_is_missed_by_the_worker() -> None:
+    parts = Mock()
+    parts.workers.node_of.return_value = "gpu2"
+    made = executor(parts)
+    made.read_body = Mock(side_effect=FileNotFoundError)
+    made.execute([effects.SendMessage("w1", RUN)])
+    assert parts.bus.mock_calls == [call.send("w1", RUN, b"")]

@@ -1,0 +1,162 @@
+"""A worker on another node and its supervisor, over tcp with CURVE: messages, log records, and one supervisor after the other."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from protocol.messages.peers import Ping, Pong
+from protocol.runtime.loop import Loop
+from protocol.runtime.process_context import ProcessContext
+from protocol.wire import curve, frames
+from protocol.wire.bus_address import BusAddress, ClusterMembership, write_membership
+from protocol.wire.bus_connection import ON_OTHER_NODE
+from supervisor.bus import sockets
+from supervisor.bus.sockets import BindError, SupervisorBus
+from tests.support.ports import free_port_pair
+from tests.support.waiting import wait_for
+from workers.worker.bus import WorkerBus
+
+KEYS = curve.new_cluster_keys()
+WORKER = "w00000001"
+
+
+class Head:
+    """A supervisor's bus, and what it has received."""
+
+    def __init__(self, loop: Loop, address: BusAddress) -> None:
+        self.received: list[tuple[str, Any, bytes]] = []
+        self.logged: list[bytes] = []
+        self.bus = SupervisorBus(loop, address, "boot", KEYS)
+        self.bus.listen(
+            lambda *message: self.received.append(message), self.logged.append, lambda _: None, lambda *_: None
+        )
+
+
+class Cluster:
+    """Two nodes of one machine, in one loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loop = Loop()
+        self.membership = ClusterMembership(f"127.0.0.1:{free_port_pair()}", KEYS.of_member())
+        for node in ("head", "gpu2"):
+            (folder / node).mkdir()
+            write_membership(folder / node, self.membership)
+        self.head_address = BusAddress(folder / "head", self.membership)
+        self.context = ProcessContext(folder / "gpu2", "boot", os.getpid(), "gpu2")
+        self.heads: list[Head] = []
+        self.worker = WorkerBus(self.loop, self.context, WORKER)
+        self.ends = 0
+        self.worker.on_connection_ended = self._ended
+
+    def _ended(self) -> None:
+        self.ends += 1
+        self.worker.disconnect()
+
+    def start_head(self) -> Head:
+        self.heads.append(Head(self.loop, self.head_address))
+        return self.heads[-1]
+
+    def until(self, condition: Callable[[], Any], what: str) -> None:
+        def look() -> Any:
+            self.loop.run_once(0.01)
+            return condition()
+
+        wait_for(look, what)
+
+    def connect(self) -> None:
+        self.until(lambda: self.worker.find_supervisor() == ON_OTHER_NODE, "a connection")
+        self.worker.connect()
+
+    def close(self) -> None:
+        self.worker.close(server_lives=False)
+        for head in self.heads:
+            head.bus.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+def test_messages_and_log_records_of_another_node_arrive(cluster: Cluster) -> None:
+    head = cluster.start_head()
+    cluster.connect()
+    cluster.worker.send(Pong(7), b"payload")
+    cluster.worker.log(b"{record}")
+    cluster.until(lambda: head.received and head.logged, "what was sent")
+    assert head.received == [(WORKER, Pong(7), b"payload")]
+    assert head.logged == [b"{record}"]
+    head.bus.send(WORKER, Ping(8))
+    cluster.until(lambda: len(head.received) == 2, "the answer")
+    assert head.received[1] == (WORKER, Pong(8), b"")
+
+
+def test_the_end_of_a_connection_is_that_of_the_supervisor_and_the_next_one_is_found(cluster: Cluster) -> None:
+    assert cluster.worker.find_supervisor() == 0
+    first = cluster.start_head()
+    cluster.connect()
+    cluster.worker.send(Pong(1))
+    cluster.until(lambda: first.received, "a message")
+    cluster.heads.remove(first)
+    first.bus.close()
+    cluster.until(lambda: cluster.ends, "the end of the connection")
+    assert cluster.worker.is_broken()
+    cluster.until(lambda: cluster.worker.find_supervisor() == 0, "no supervisor is found")
+    second = cluster.start_head()
+    cluster.connect()
+    cluster.worker.send(Pong(2))
+    cluster.until(lambda: second.received, "a message on the second connection")
+    assert second.received == [(WORKER, Pong(2), b"")]
+    assert cluster.ends == 1
+
+
+def test_a_worker_publishes_the_same_events_on_ipc_and_for_other_nodes_on_tcp(cluster: Cluster) -> None:
+    subscribed: list[bytes] = []
+    cluster.worker.on_subscription = lambda _joined, topic: subscribed.append(topic)
+    assert cluster.worker.endpoint.startswith("ipc:")
+    assert cluster.worker.remote_endpoint.startswith("tcp://127.0.0.1:")
+    with zmq.Context() as context:
+        readers = [context.socket(zmq.SUB) for _ in range(2)]
+        remote = cluster.worker.remote_endpoint
+        curve.use_curve(readers[1], remote, KEYS.member.public, KEYS.of_member())
+        for reader, endpoint in zip(readers, (cluster.worker.endpoint, remote), strict=True):
+            reader.subscribe(b"g1.")
+            reader.connect(endpoint)
+        cluster.until(lambda: len(subscribed) == 1 and readers_are_known(cluster, readers), "both subscriptions")
+        for reader in readers:
+            reader.close(0)
+
+
+def readers_are_known(cluster: Cluster, readers: list[zmq.Socket[bytes]]) -> bool:
+    """Publish, and return whether all readers have got the same event. A subscription is reported only once for a topic."""
+    cluster.worker.publish(b"g1.", b"event")
+    event = b"g1." + WORKER.encode() + b".event"
+    return all(frames.readable(reader) and reader.recv() == event for reader in readers)
+
+
+def test_a_port_that_another_program_has_is_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_BIND_TIMEOUT_S", 0.0)
+    cluster.start_head()
+    with pytest.raises(BindError) as raised:
+        SupervisorBus(cluster.loop, cluster.head_address, "other boot", KEYS)
+    assert (raised.value.errno, raised.value.filename) == (errno.EADDRINUSE, cluster.membership.address)
+
+
+def test_without_keys_the_head_has_no_tcp_listener(cluster: Cluster) -> None:
+    bus = SupervisorBus(cluster.loop, cluster.head_address, "boot")
+    try:
+        cluster.worker.find_supervisor()
+        cluster.until(lambda: cluster.worker.find_supervisor() == 0, "a refused connection")
+        assert not cluster.worker.remote_endpoint.startswith("ipc")
+    finally:
+        bus.close()
