@@ -18,7 +18,7 @@ KEYS = curve.new_cluster_keys()
 OTHERS = curve.new_cluster_keys()
 
 
-class Head:
+class CurveListener:
     """A supervisor's ROUTER with both listeners."""
 
     def __init__(self, runtime: Path) -> None:
@@ -48,8 +48,8 @@ class Head:
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Iterator[Head]:
-    made = Head(tmp_path)
+def head(tmp_path: Path) -> Iterator[CurveListener]:
+    made = CurveListener(tmp_path)
     yield made
     made.close()
 
@@ -71,7 +71,7 @@ def connect() -> Iterator[Connect]:
             each.close()
 
 
-def test_a_member_is_connected_and_sees_the_end(head: Head, connect: Connect) -> None:
+def test_a_member_is_connected_and_sees_the_end(head: CurveListener, connect: Connect) -> None:
     connection = connect(head.address(KEYS.of_member()))
     wait_for(lambda: head.settled(connection), "the connection")
     assert (connection.connected, connection.ended) == (True, False)
@@ -91,7 +91,9 @@ def test_a_member_is_connected_and_sees_the_end(head: Head, connect: Connect) ->
     ],
     ids=["another member's key", "another supervisor's key"],
 )
-def test_a_peer_with_a_wrong_key_is_refused(head: Head, connect: Connect, keys: MemberKeys, refused: int) -> None:
+def test_a_peer_with_a_wrong_key_is_refused(
+    head: CurveListener, connect: Connect, keys: MemberKeys, refused: int
+) -> None:
     connection = connect(head.address(keys))
     frames.send(connection.dealer, b"hello")
     wait_for(lambda: head.settled(connection), "the refusal")
@@ -99,7 +101,7 @@ def test_a_peer_with_a_wrong_key_is_refused(head: Head, connect: Connect, keys: 
     assert not head.router.poll(0)
 
 
-def test_a_peer_without_curve_is_refused_by_tcp_and_admitted_by_ipc(head: Head) -> None:
+def test_a_peer_without_curve_is_refused_by_tcp_and_admitted_by_ipc(head: CurveListener) -> None:
     with zmq.Context() as context:
         plain = context.socket(zmq.DEALER)
         plain.setsockopt(zmq.ROUTING_ID, b"w00000002")

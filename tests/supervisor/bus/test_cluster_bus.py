@@ -27,7 +27,7 @@ KEYS = curve.new_cluster_keys()
 WORKER = "w00000001"
 
 
-class Head:
+class HeadBus:
     """A supervisor's bus, and what it has received."""
 
     def __init__(self, loop: Loop, address: BusAddress) -> None:
@@ -39,7 +39,7 @@ class Head:
         )
 
 
-class Cluster:
+class TwoNodes:
     """Two nodes of one machine, in one loop."""
 
     def __init__(self, folder: Path) -> None:
@@ -50,7 +50,7 @@ class Cluster:
             write_membership(folder / node, self.membership)
         self.head_address = BusAddress(folder / "head", self.membership)
         self.context = ProcessContext(folder / "gpu2", "boot", os.getpid(), "gpu2")
-        self.heads: list[Head] = []
+        self.heads: list[HeadBus] = []
         self.worker = WorkerBus(self.loop, self.context, WORKER)
         self.ends = 0
         self.worker.on_connection_ended = self._ended
@@ -59,8 +59,8 @@ class Cluster:
         self.ends += 1
         self.worker.disconnect()
 
-    def start_head(self) -> Head:
-        self.heads.append(Head(self.loop, self.head_address))
+    def start_head(self) -> HeadBus:
+        self.heads.append(HeadBus(self.loop, self.head_address))
         return self.heads[-1]
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
@@ -82,13 +82,13 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
+def cluster(tmp_path: Path) -> Iterator[TwoNodes]:
+    made = TwoNodes(tmp_path)
     yield made
     made.close()
 
 
-def test_messages_and_log_records_of_another_node_arrive(cluster: Cluster) -> None:
+def test_messages_and_log_records_of_another_node_arrive(cluster: TwoNodes) -> None:
     head = cluster.start_head()
     cluster.connect()
     cluster.worker.send(Pong(7), b"payload")
@@ -101,7 +101,7 @@ def test_messages_and_log_records_of_another_node_arrive(cluster: Cluster) -> No
     assert head.received[1] == (WORKER, Pong(8), b"")
 
 
-def test_the_end_of_a_connection_is_that_of_the_supervisor_and_the_next_one_is_found(cluster: Cluster) -> None:
+def test_the_end_of_a_connection_is_that_of_the_supervisor_and_the_next_one_is_found(cluster: TwoNodes) -> None:
     assert cluster.worker.find_supervisor() == 0
     first = cluster.start_head()
     cluster.connect()
@@ -120,7 +120,7 @@ def test_the_end_of_a_connection_is_that_of_the_supervisor_and_the_next_one_is_f
     assert cluster.ends == 1
 
 
-def test_a_worker_publishes_the_same_events_on_ipc_and_for_other_nodes_on_tcp(cluster: Cluster) -> None:
+def test_a_worker_publishes_the_same_events_on_ipc_and_for_other_nodes_on_tcp(cluster: TwoNodes) -> None:
     subscribed: list[bytes] = []
     cluster.worker.on_subscription = lambda _joined, topic: subscribed.append(topic)
     assert cluster.worker.endpoint.startswith("ipc:")
@@ -137,14 +137,14 @@ def test_a_worker_publishes_the_same_events_on_ipc_and_for_other_nodes_on_tcp(cl
             reader.close(0)
 
 
-def readers_are_known(cluster: Cluster, readers: list[zmq.Socket[bytes]]) -> bool:
+def readers_are_known(cluster: TwoNodes, readers: list[zmq.Socket[bytes]]) -> bool:
     """Publish, and return whether all readers have got the same event. A subscription is reported only once for a topic."""
     cluster.worker.publish(b"g1.", b"event")
     event = b"g1." + WORKER.encode() + b".event"
     return all(frames.readable(reader) and reader.recv() == event for reader in readers)
 
 
-def test_a_port_that_another_program_has_is_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_program_has_is_named(cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "_BIND_TIMEOUT_S", 0.0)
     cluster.start_head()
     with pytest.raises(BindError) as raised:
@@ -152,7 +152,7 @@ def test_a_port_that_another_program_has_is_named(cluster: Cluster, monkeypatch:
     assert (raised.value.errno, raised.value.filename) == (errno.EADDRINUSE, cluster.membership.address)
 
 
-def test_without_keys_the_head_has_no_tcp_listener(cluster: Cluster) -> None:
+def test_without_keys_the_head_has_no_tcp_listener(cluster: TwoNodes) -> None:
     bus = SupervisorBus(cluster.loop, cluster.head_address, "boot")
     try:
         cluster.worker.find_supervisor()
