@@ -31,7 +31,7 @@ def main() -> int:
         settings = read_agent_settings(Path(path))
     except (LemonbusError, OSError) as problem:
         return _refused(str(problem), EXIT_USAGE)
-    logs.configure("agent", "info")
+    logs.configure("agent", "info", node=settings.node)
     try:
         for folder in (settings.cache_dir, settings.state_dir):
             Path(folder).mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.grant_notices import GrantNotices
@@ -98,6 +99,8 @@ class WorkerEnds:
         asked_to_end = self._scheduler.view.closing and (not model or why == "exit 0")
         expected = known is None or known.is_stopping or asked_to_end
         context = {"model": model} if model else {}
+        if known is not None and known.node != HEAD:
+            context["node"] = known.node
         (log.info if expected else log.error)("worker gone", worker=worker, **context, why=why)
         worker_name = f"The worker of model {model}" if model else "A worker without a model"
         failure = Failure(Code.WORKER_GONE, f"{worker_name} is gone ({why})", model=model)

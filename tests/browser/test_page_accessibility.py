@@ -52,8 +52,13 @@ MODELS = {
         "deaths": {"count": 2, "last": [{"at": START - 60, "code": "engine_died", "reason": "killed by signal 9"}]},
     },
 }
+NODES = {
+    "head": {"state": "ready", "since": START - 90, "cpus": 8, "devices": ["cpu"], "models": [LONG, "ready"]},
+    "gpu2": {"state": "lost", "since": START - 9, "address": "10.0.0.2"},
+}
 BUSY = overview(
     MODELS,
+    nodes=NODES,
     running=2,
     waiting=3,
     requests={f"g:{number}": request(number, LONG) for number in range(5)},

@@ -19,7 +19,7 @@ from protocol.config.settings import LOG_LEVELS
 COLOURS: Final = {"Warning": "yellow", "Error": "red", "Fatal": "red"}
 DIMMED: Final = ("Debug", "Trace")
 _OLDER: Final = "older lines are only in its stderr; for a systemd unit: journalctl -u lemonbus"
-PROCESSES: Final = ("supervisor", "gateway", "worker", "engine", "job")
+PROCESSES: Final = ("supervisor", "gateway", "worker", "engine", "job", "agent")
 
 
 def _moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> datetime | None:

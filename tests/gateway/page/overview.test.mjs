@@ -5,6 +5,7 @@ import { test } from 'node:test';
 
 import { ordered } from '../../../gateway/page/assets/overview/cards.js';
 import { diagnose, news, recentDeaths, troubles, unloading, waitingKeys } from '../../../gateway/page/assets/overview/diagnosis.js';
+import { freeMemory, missing, stateOf } from '../../../gateway/page/assets/overview/nodes.js';
 import { extremes, pathOf, roundMax } from '../../../gateway/page/assets/overview/scale.js';
 
 const now = 1_800_000_000;
@@ -42,6 +43,17 @@ test('why a model is not loaded, and when it is tried again', () => {
   assert.deepEqual(texts({ state: 'absent', waiting: 2, failure: { message: 'no file.', failures: 1 } }), ['Not loaded: no file. The next request tries again. 2 requests wait.']);
   assert.deepEqual(texts({ state: 'absent', waiting: 1, failure: { message: 'no file.', failures: 1 } }), ['Not loaded: no file. The next request tries again. 1 request waits.']);
   assert.equal(diagnose({ state: 'absent', failure }, now).label, 'Failed');
+});
+
+test('what is said of machines', () => {
+  assert.equal(stateOf({ state: 'ready' }), 'Ready');
+  assert.equal(stateOf({ state: 'lost' }), 'Lost: it is not reachable; its models are loaded elsewhere');
+  assert.equal(stateOf({ state: 'a state of tomorrow' }), 'a state of tomorrow');
+  const card = { total: 24 * 2 ** 30, free: 2 * 2 ** 30, name: 'Card' };
+  assert.equal(freeMemory({ memory: { host: { total: 9, free: 2 ** 33 }, 'GPU-1': card } }), 'host 8 GiB, Card 2 GiB');
+  assert.equal(freeMemory({}), '–');
+  const [ready, lost] = [{ state: 'ready' }, { state: 'lost' }];
+  assert.deepEqual([{ a: ready }, { a: ready, b: lost }, { a: lost, b: { state: 'unreachable' } }].map(missing), ['', '1 of 2 machines is missing', '2 of 2 machines are missing']);
 });
 
 test('deaths of the last day', () => {

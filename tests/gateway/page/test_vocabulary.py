@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 from gateway.cli.live import words
+from protocol.messages.nodes import NodeState
 from protocol.messages.peers import LoadStage
 from supervisor.scheduler.model_states import ModelState
 from tests.gateway.page.node import ASSETS, node
 
 
-def _exported(name: str) -> Any:
-    module = json.dumps((ASSETS / "overview" / "diagnosis.js").as_uri())
+def _exported(name: str, file: str = "diagnosis.js") -> Any:
+    module = json.dumps((ASSETS / "overview" / file).as_uri())
     return json.loads(
         node("--input-type=module", "--eval", f"import {{ {name} }} from {module}; console.log(JSON.stringify({name}))")
     )
@@ -24,6 +25,10 @@ def test_every_state_of_a_model_has_a_name() -> None:
 
 def test_every_stage_of_a_load_has_a_name() -> None:
     assert set(_exported("STAGES")) == set(LoadStage)
+
+
+def test_every_state_of_a_node_has_a_name() -> None:
+    assert set(_exported("NODE_STATES", "nodes.js")) == set(NodeState)
 
 
 def test_the_page_and_the_terminal_call_the_same_models_slow() -> None:

@@ -91,6 +91,7 @@ const FACTS = {
   wait: ["Queue wait", ({ queue_wait_p50: wait, first_token_p50: first }) => (wait || first) && duration(wait || 0)],
   memory: ["Memory", ({ memory }) => memory && bytes(memory)],
   context: ["Context", ({ context }) => context && count(context)],
+  node: ["Node", ({ node }) => node],
   use: ["Use", (model, now) => unloading(model, now)],
 };
 
@@ -126,6 +127,11 @@ function showQueue(parent, { queue = [] }) {
   setText(parent, `Waiting: ${keys.join(", ")}`);
 }
 
+function processes({ worker_pid: worker, engine_pid: engine, node }) {
+  const found = [worker && `worker ${worker}`, engine && `engine ${engine}`].filter(Boolean).join(", ");
+  return found && node ? `${found} on ${node}` : found;
+}
+
 function showDetails(parent, model, now, { memory }) {
   const places = Object.entries(model.memory_by_place || {}).map(([place, size]) => `${placeName(place, memory)} ${bytes(size)}`);
   const died = (model.deaths?.last || []).map((death) => `${moment(death.at, now)} ${death.code}: ${death.reason}`);
@@ -134,7 +140,7 @@ function showDetails(parent, model, now, { memory }) {
     ["Recipe", [model.recipe, model.device && `on ${model.device}`].filter(Boolean).join(" ")],
     ["Memory", places.join(", ")],
     ["Loaded", model.loaded_at && `${moment(model.loaded_at, now)}, ${age(now - model.loaded_at)} ago${model.load_seconds ? `; it took ${duration(model.load_seconds)}` : ""}`],
-    ["Processes", [model.worker_pid && `worker ${model.worker_pid}`, model.engine_pid && `engine ${model.engine_pid}`].filter(Boolean).join(", ")],
+    ["Processes", processes(model)],
     ["Deaths", model.deaths && plural(model.deaths.count, "death")],
     ...died.map((text, index) => [index ? "" : "Last deaths", text]),
     ["Last output", model.failure?.detail],

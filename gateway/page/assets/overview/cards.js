@@ -71,6 +71,6 @@ export function cards(context) {
 }
 
 function matches(words, name, model, now) {
-  const text = [name, diagnose(model, now).label, model.type, model.recipe, model.device, ...(model.labels || [])].join(" ").toLowerCase();
+  const text = [name, diagnose(model, now).label, model.type, model.recipe, model.device, model.node, ...(model.labels || [])].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }

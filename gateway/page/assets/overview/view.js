@@ -5,6 +5,7 @@ import { logPanel } from "../log/panel.js";
 import { downloadsPanel } from "../management/downloads.js";
 import { cards } from "./cards.js";
 import { news } from "./diagnosis.js";
+import { nodes } from "./nodes.js";
 import { plots } from "./plots.js";
 import { requests } from "./requests.js";
 import { summary } from "./summary.js";
@@ -16,11 +17,12 @@ export function view(context) {
   const models = cards(context);
   const attention = summary({ show: models.show });
   const downloads = downloadsPanel(context);
+  const machines = nodes();
   const lastHour = plots(context);
   const log = logPanel(context, { folded: true });
   const inFlight = requests(context, (id) => log.filter({ request_id: id }));
   let known = null;
-  const parts = element("div", { class: "stack", hidden: true }, attention.element, downloads.element, models.element, lastHour.element, inFlight.element, log.element);
+  const parts = element("div", { class: "stack", hidden: true }, attention.element, downloads.element, models.element, machines.element, lastHour.element, inFlight.element, log.element);
   return {
     element: element("div", {}, element("h1", { class: "visually-hidden" }, "Overview"), waiting, readOnly, parts),
     update(overview) {
@@ -37,6 +39,7 @@ export function view(context) {
       attention.update(overview, now);
       downloads.update(overview);
       models.update(overview, now);
+      machines.update(overview, now);
       inFlight.update(overview, now);
       lastHour.update(now);
     },
