@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -22,6 +23,16 @@ from supervisor.scheduler.view import SchedulerView
 log = logs.get_logger()
 
 
+class ClusterNodes(Protocol):
+    """The nodes besides the head."""
+
+    def has_nodes(self) -> bool:
+        """Return whether there is any, missing ones included."""
+
+    def reports(self) -> list[NodeReport]:
+        """Return all of them by name, without what operators and the scheduler know."""
+
+
 class NodeReports:
     """What is known of each node now."""
 
@@ -32,11 +43,14 @@ class NodeReports:
         processes: ProcessFigures,
         view: SchedulerView,
         record: ServerRecord,
-        others: Callable[[], list[NodeReport]],
+        others: ClusterNodes | None,
     ) -> None:
-        """``memory``: of the head. ``others`` returns all other nodes by name, without what operators and the scheduler know."""
+        """``memory``: of the head. ``others``: the other nodes; None on a server that cannot have any."""
         self._head, self._memory, self._processes = head, memory, processes
-        self._view, self._record, self._others = view, record, others
+        self._view, self._record, self._cluster = view, record, others
+
+    def _others(self) -> list[NodeReport]:
+        return self._cluster.reports() if self._cluster is not None else []
 
     def several(self) -> list[NodeReport]:
         """Return all nodes of a server that has more than one; else none."""
@@ -68,7 +82,8 @@ class NodeReports:
 
     def node_of(self, worker: str) -> str:
         """Return the node of a worker of a server that has more than one; else nothing."""
-        known = self._view.worker(worker) if self._others() else None
+        has_others = self._cluster is not None and self._cluster.has_nodes()
+        known = self._view.worker(worker) if has_others else None
         return known.node if known is not None else ""
 
     def problems(self) -> list[str]:

@@ -44,7 +44,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         processes=processes,
         view=view,
         record=components.record,
-        others=components.agents.reports if components.agents is not None else list,
+        others=components.agents,
     )
     snapshots = ServerSnapshots(
         peers=peers.all,

@@ -44,6 +44,8 @@ _LEFT_BEHIND_S: Final = 1.0
 Its gateways must first have heard what has happened: otherwise they would read that the worker was told to end.
 """
 
+_SHOWN_MEMORY_S: Final = 2.0
+"""Age of a reading of a node's memory that is shown without another one."""
 _SHOWN: Final = {
     NodeConnection.JOINING: NodeState.UNREACHABLE,
     NodeConnection.READY: NodeState.READY,
@@ -53,6 +55,14 @@ _SHOWN: Final = {
 """Its state → as it is shown, without what operators and the scheduler know."""
 
 log = logs.get_logger()
+
+
+def _report(node: Node, now: float) -> NodeReport:
+    """Return what is shown of a node. That of a lost one is without its memory, which is out of date."""
+    read_s = now - node.memory_read_at
+    memory = [structs.replace(each, age=each.age + read_s) for each in node.memory]
+    gone = node.state is NodeConnection.GONE
+    return NodeReport(node.facts, _SHOWN[node.state], now - node.since, [] if gone else memory)
 
 
 class NodeAgents:
@@ -88,14 +98,21 @@ class NodeAgents:
             NodeLeaves: self._node_leaves,
         }
 
+    def has_nodes(self) -> bool:
+        """Return whether there is another node than the head, missing ones included."""
+        return bool(self._registry.nodes() or self._registry.missing())
+
     def reports(self) -> list[NodeReport]:
-        """Return what is known of all nodes but the head, by name; also of those that are missing."""
+        """Return what is known of all nodes but the head, by name; also of those that are missing.
+
+        Old figures of their memory are read again, for the next report.
+        """
         now = self._loop.now()
+        for node in self._registry.nodes():
+            if node.state is NodeConnection.READY and now - node.memory_read_at > _SHOWN_MEMORY_S:
+                self.read_memory(node.name)
         known = [*self._registry.nodes(), *self._registry.missing()]
-        return [
-            NodeReport(node.facts, _SHOWN[node.state], now - node.since, node.memory)
-            for node in sorted(known, key=lambda node: node.name)
-        ]
+        return [_report(node, now) for node in sorted(known, key=lambda node: node.name)]
 
     def start(self) -> None:
         """Ping the agents from now on."""
@@ -124,6 +141,7 @@ class NodeAgents:
         facts = snapshot.facts
         if why := self._registry.why_refused(facts.name, agent, now):
             return self._refused(agent, facts.name, why)
+        self._asked.pop(facts.name, None)  # its answer may be lost with the former connection
         is_new = self._registry.get(facts.name) is None
         node = self._registry.hello(facts, agent, now)
         self.welcome(agent, message)
@@ -198,7 +216,7 @@ class NodeAgents:
         if node is None or asked is None or asked[0] != message.number:
             return
         del self._asked[node.name]
-        node.memory = message.capacities
+        node.memory, node.memory_read_at = message.capacities, asked[2]
         self._placement.figures_read(message.workers)
         if asked[1] == self._scheduler.view.memory_changes(node.name):
             held = {worker: figures.held for worker, figures in message.workers.items()}

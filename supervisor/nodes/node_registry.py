@@ -6,6 +6,7 @@ server counts as ended. It ends them, and says Hello again under another id.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -42,6 +43,8 @@ class Node(msgspec.Struct):
     """When its agent last sent anything."""
     memory: list[Capacity] = []
     """As it was read last."""
+    memory_read_at: float = -math.inf
+    """When that was asked for."""
 
     @property
     def is_known(self) -> bool:

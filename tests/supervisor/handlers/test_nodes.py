@@ -31,7 +31,8 @@ class NodesHarness:
         view.worker = lambda name: next((each for each in self.workers if each.worker == name), None)
         processes: Any = Mock(server_age=lambda: 500.0)
         facts = NodeFacts(HEAD, cpus=8)
-        self.reports = NodeReports(facts, lambda: MEMORY, processes, view, self.record, lambda: self.others)
+        others: Any = Mock(reports=lambda: self.others, has_nodes=lambda: bool(self.others))
+        self.reports = NodeReports(facts, lambda: MEMORY, processes, view, self.record, others)
         calls = NodeCalls(self.reports, self.scheduler, self.decisions, self.record, self.answers)
         self._handlers = calls.handlers()
 

@@ -1,0 +1,106 @@
+"""What the supervisor says of nodes: their memory as it was read last, read again when it is shown and old."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from protocol.config.settings import Settings
+from protocol.messages.nodes import AgentSnapshot, NodeRead, NodeReport, NodeState, ReadNode
+from protocol.messages.peers import Hello
+from protocol.models.memory import HOST, Capacity
+from protocol.models.nodes import NodeFacts
+from protocol.wire import envelope
+from supervisor.nodes.agents import NodeAgents
+from supervisor.nodes.node_placement import NodePlacement
+from supervisor.persistence.server_record import ServerRecord
+
+AGENT = "a1"
+MEMORY = [Capacity(HOST, 64, 8)]
+
+
+class AgentsHarness:
+    """The agents of a server, and what they are sent."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.sent: list[Any] = []
+        bus: Any = SimpleNamespace(send=self._send, forget=lambda _agent: None)
+        loop: Any = SimpleNamespace(now=lambda: self.now, call_later=lambda *_: None, every=lambda *_: None)
+        scheduler = Mock()
+        scheduler.view.closing = False
+        scheduler.view.workers = list
+        scheduler.view.memory_changes = lambda _node: 0
+        self.agents = NodeAgents(
+            settings=Settings(),
+            loop=loop,
+            bus=bus,
+            peers=Mock(),
+            placement=NodePlacement(lambda _agent, _message: None),
+            record=ServerRecord(),
+            scheduler=scheduler,
+            decisions=Mock(suspended=False),
+        )
+
+    def _send(self, _peer: str, message: Any, _payload: bytes = b"") -> None:
+        self.sent.append(message)
+
+    def hello(self) -> None:
+        snapshot = AgentSnapshot(NodeFacts("gpu2"))
+        self.agents.hello(AGENT, Hello("agent", AGENT, 1, "boot", node="gpu2"), envelope.pack_payload(snapshot))
+
+    def orders(self) -> list[int]:
+        """Return the numbers of the readings that were ordered."""
+        return [message.number for message in self.sent if isinstance(message, ReadNode)]
+
+    def answer(self) -> None:
+        self.agents.handlers()[NodeRead](AGENT, NodeRead(self.orders()[-1], MEMORY), b"")
+
+    def report(self) -> NodeReport:
+        (shown,) = self.agents.reports()
+        return shown
+
+
+@pytest.fixture
+def harness() -> AgentsHarness:
+    made = AgentsHarness()
+    assert not made.agents.has_nodes()
+    made.hello()
+    assert made.agents.has_nodes()
+    return made
+
+
+def test_what_is_shown_of_the_memory_is_read_again_when_it_is_old(harness: AgentsHarness) -> None:
+    assert (harness.report().memory, harness.orders()) == ([], [1])
+    harness.report()
+    assert harness.orders() == [1], "the answer is awaited"
+    harness.answer()
+    harness.now += 1.5
+    assert harness.report().memory == [Capacity(HOST, 64, 8, age=1.5)]
+    assert harness.orders() == [1]
+    harness.now += 1.0
+    assert harness.report().memory == [Capacity(HOST, 64, 8, age=2.5)]
+    assert harness.orders() == [1, 2]
+
+
+def test_a_reading_whose_answer_was_lost_with_the_connection_is_not_awaited_for_ever(harness: AgentsHarness) -> None:
+    harness.report()
+    harness.hello()
+    harness.report()
+    assert harness.orders() == [1, 2]
+    harness.agents.handlers()[NodeRead](AGENT, NodeRead(1, [Capacity(HOST, 1, 1)]), b"")
+    harness.answer()
+    assert harness.report().memory == MEMORY
+
+
+def test_a_lost_node_is_shown_without_its_memory(harness: AgentsHarness) -> None:
+    harness.report()
+    harness.answer()
+    harness.agents.unread(AGENT)
+    harness.now += 5.0
+    lost = harness.report()
+    assert (lost.state, lost.age, lost.memory) == (NodeState.LOST, 5.0, [])
+    assert len(harness.orders()) == 1
