@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from protocol.failures import Failure
+from protocol.models.recipes import ModelSpec
 from protocol.wire.envelope import control_message
 
 FileId = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
@@ -56,10 +57,12 @@ class FileSender(msgspec.Struct, frozen=True):
 class StartFileTransfer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job on the node that lacks a model: look for its files, and fetch those that are missing.
 
-    ``sources`` are tried in their order, again and again as long as bytes arrive. ``key`` is what senders demand.
+    ``sources`` are tried in their order, again and again as long as bytes arrive; without any, it waits for some. ``key`` is what
+    they demand.
     """
 
-    model: str
+    spec: ModelSpec
+    """The model. The job needs its name; the rest is for a supervisor that takes over."""
     files: list[TransferFile]
     sources: list[FileSender] = []
     key: str = ""
@@ -126,10 +129,9 @@ class SharedFile(msgspec.Struct, frozen=True):
 class ShareFiles(msgspec.Struct, frozen=True):
     """Supervisor → job: send these files, and no others, to everything that shows the key. A later message replaces the files.
 
-    ``address``: where to listen, on a port that the system chooses.
+    It listens at its node's address on a port that the system chooses.
     """
 
-    address: str
     key: str
     files: list[SharedFile] = []
 
@@ -143,6 +145,6 @@ class SharingFiles(msgspec.Struct, frozen=True):
 
 @control_message
 class SharingFailed(msgspec.Struct, frozen=True):
-    """Job → supervisor: it cannot listen there. ``why`` is a sentence."""
+    """Job → supervisor: it cannot listen at its node's address. ``why`` is a sentence."""
 
     why: str

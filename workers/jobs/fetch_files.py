@@ -53,7 +53,7 @@ class FetchJob:
                 self._receiver.senders = senders
                 self._other_senders.set()
             case StartFileTransfer() if self._receiver is None:
-                self._model = message.model
+                self._model = message.spec.name
                 self._receiver = FileReceiver(message, self._folders, self._wait)
                 self._job.work(partial(self._fetched, self._receiver), self._finish)
             case FindFiles():

@@ -40,19 +40,19 @@ class JobProcess:
 
     def __init__(self) -> None:
         """Connect to the server that the environment describes."""
-        self._context = ProcessContext.from_environment()
-        if self._context.node != HEAD:
-            exit_with_parent(self._context.keeper)
+        self.context = ProcessContext.from_environment()
+        if self.context.node != HEAD:
+            exit_with_parent(self.context.keeper)
         name = os.environ[PEER_VARIABLE]
         self._records: deque[bytes] = deque()
-        self.settings = self._context.settings()
-        logs.configure("job", self.settings.log_level, self.settings.log_format, self._context.node)
+        self.settings = self.context.settings()
+        logs.configure("job", self.settings.log_level, self.settings.log_format, self.context.node)
         memory.raise_oom_score(os.getpid())
         self.loop = Loop()
         self.loop.on_error = self._give_up
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.on_signal(number, self.loop.stop)
-        self.bus = WorkerBus(self.loop, self._context, name, for_gateways=False)
+        self.bus = WorkerBus(self.loop, self.context, name, for_gateways=False)
         self.bus.on_message = self._received
         self.on_message: OnMessage = lambda _message: None
         """Called with each message for this kind of job: its order, and `Welcome`."""
@@ -65,8 +65,8 @@ class JobProcess:
         self._link = SupervisorLink(
             self.loop,
             self.bus,
-            self._context,
-            hello("job", name, self._context),
+            self.context,
+            hello("job", name, self.context),
             lambda: JobSnapshot(self._order),
             self._report_again,
             # At once: the result is no longer of use, and child processes die with this one.

@@ -32,11 +32,14 @@ class ShareJob:
         if not isinstance(message, ShareFiles):
             return
         if self._server is None:
+            host = "the address of its node"
             try:
-                self._server = FileServer(message.address, message.key, FileDigests(self._job.settings.cache_dir))
-            except OSError as problem:
-                why = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
-                self._job.end(SharingFailed(f"no socket can listen on {message.address}: {why}"))
+                host = self._job.context.bus.listening_host()
+                self._server = FileServer(host, message.key, FileDigests(self._job.settings.cache_dir))
+            except (OSError, ValueError) as problem:
+                errno = getattr(problem, "errno", None) or 0
+                why = os.strerror(errno) if errno > 0 else str(problem)
+                self._job.end(SharingFailed(f"no socket can listen at {host}: {why}"))
                 return
             threading.Thread(target=self._server.serve_forever, name="http", daemon=True).start()
             self._job.report(SharingFiles(self._server.address))

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from protocol.messages.model_transfer import FileRoot, FileSender, FilesFetched, StartFileTransfer, TransferFile
+from protocol.models.recipes import ModelSpec
 from tests.support.ports import free_port
 from tests.workers.jobs.transfer_files import (
     KEY,
@@ -32,6 +33,7 @@ from workers.jobs.model_transfer import file_receiver
 from workers.jobs.model_transfer.file_places import NodeFolders
 from workers.jobs.model_transfer.file_receiver import FileReceiver
 
+SPEC = ModelSpec("m", "shop/tiny", "llamacpp", "cpu", "llm", "/m.gguf")
 DATA = content(300_007)
 
 
@@ -50,10 +52,8 @@ def other(tmp_path: Path) -> TransferFile:
     return transfer_file(written(tmp_path / "head" / "models" / "m.gguf", DATA))
 
 
-def fetch(
-    folders: NodeFolders, files: list[TransferFile], senders: list[FileSender], key: str = KEY, model: str = "m"
-) -> FilesFetched:
-    return FileReceiver(StartFileTransfer(model, files, senders, key), folders, lambda _seconds: None).run()
+def fetch(folders: NodeFolders, files: list[TransferFile], senders: list[FileSender], key: str = KEY) -> FilesFetched:
+    return FileReceiver(StartFileTransfer(SPEC, files, senders, key), folders, lambda _seconds: None).run()
 
 
 def all_files(folder: Path) -> set[str]:
@@ -104,7 +104,7 @@ def test_files_of_all_roots_arrive_with_their_times(folders: NodeFolders, tmp_pa
 
 
 def test_progress_counts_all_files(folders: NodeFolders, other: TransferFile, hub: HubFile, tmp_path: Path) -> None:
-    receiver = FileReceiver(StartFileTransfer("m", [other, hub.file], [], KEY), folders)
+    receiver = FileReceiver(StartFileTransfer(SPEC, [other, hub.file], [], KEY), folders)
     assert (receiver.done, receiver.total) == (0, 2 * len(DATA))
     with sender(tmp_path, shared(other), shared(hub.file)) as head:
         receiver.senders = [head]
@@ -288,7 +288,7 @@ def test_other_senders_may_come_while_it_waits(folders: NodeFolders, file: Trans
         waits.append(seconds)
         receiver.senders = [head]
 
-    order = StartFileTransfer("m", [file], [FileSender("a", f"127.0.0.1:{free_port()}")], KEY)
+    order = StartFileTransfer(SPEC, [file], [FileSender("a", f"127.0.0.1:{free_port()}")], KEY)
     receiver = FileReceiver(order, folders, wait)
     assert Path(receiver.run().paths[file.path]).read_bytes() == DATA
     assert waits

@@ -23,13 +23,17 @@ from protocol.messages.model_transfer import (
     TransferFile,
     UseSources,
 )
+from protocol.models.recipes import ModelSpec
 from protocol.wire import envelope
+from protocol.wire.bus_address import ClusterMembership, KeyPair, MemberKeys, write_membership
 from tests.support.waiting import wait_for
 from tests.workers.jobs.holding_relay import HoldingRelay
 from tests.workers.jobs.job_runner import JobRunner
 from tests.workers.jobs.transfer_files import HOST, KEY, HubFile, content, hub_file, shared, transfer_file, written
 
 SHARE, FETCH = "workers.jobs.share_files", "workers.jobs.fetch_files"
+SPEC = ModelSpec("m", "shop/tiny", "llamacpp", "cpu", "llm", "/of-the-head/m.gguf")
+MEMBER = MemberKeys("s" * 40, KeyPair("p" * 40, "q" * 40))
 DATA = content(16_000_000)
 HELD_AFTER = 1_000_000
 
@@ -49,6 +53,7 @@ def files(tmp_path: Path, hub: HubFile) -> list[TransferFile]:
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[JobRunner]:
     with JobRunner(tmp_path / "head" / "cache", {}) as runner:
+        write_membership(runner.runtime, ClusterMembership(f"{HOST}:7000", MEMBER, HOST))
         yield runner
 
 
@@ -62,13 +67,13 @@ def share(head: JobRunner, files: list[TransferFile], name: str = "s1") -> FileS
     """Start a sender of these files; return where it is."""
     head.start(name, module=SHARE)
     on_head = [shared(file, Path(file.path.removeprefix("/of-the-head"))) for file in files]
-    head.send(name, ShareFiles(HOST, KEY, on_head))
+    head.send(name, ShareFiles(KEY, on_head))
     sharing: SharingFiles = head.until(name, SharingFiles)
     return FileSender(name, sharing.address)
 
 
 def order(files: list[TransferFile], *senders: FileSender) -> StartFileTransfer:
-    return StartFileTransfer("m", files, list(senders), KEY)
+    return StartFileTransfer(SPEC, files, list(senders), KEY)
 
 
 def fetched(node: JobRunner, name: str = "f1") -> FilesFetched:
@@ -191,13 +196,19 @@ def test_a_sender_that_is_stopped_is_replaced_by_one_that_is_named_later(
     node.dismiss("f1")
 
 
-@pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid", ""])
-def test_a_sender_that_cannot_listen_says_so(head: JobRunner, address: str) -> None:
+MEMBERSHIPS = [
+    pytest.param(None, "the address of its node: a server without a cluster listens on no host", id="no cluster"),
+    pytest.param("0.0.0.0", "0.0.0.0: that means all addresses of the machine", id="all addresses"),
+    pytest.param("192.0.2.1", "192.0.2.1: Cannot assign requested address", id="of another machine"),
+]
+
+
+@pytest.mark.parametrize(("listen", "why"), MEMBERSHIPS)
+def test_a_sender_listens_at_the_address_of_its_node_alone(head: JobRunner, listen: str | None, why: str) -> None:
+    write_membership(head.runtime, ClusterMembership("192.0.2.1:7000", MEMBER, listen) if listen else None)
     head.start("s1", module=SHARE)
-    head.send("s1", ShareFiles(address, KEY))
-    failed = head.until("s1", SharingFiles, SharingFailed)
-    assert isinstance(failed, SharingFailed)
-    assert failed.why.startswith(f"no socket can listen on {address}: ")
+    head.send("s1", ShareFiles(KEY))
+    assert head.until("s1", SharingFiles, SharingFailed) == SharingFailed(f"no socket can listen at {why}")
     head.dismiss("s1")
 
 
@@ -205,7 +216,7 @@ def test_a_wrong_key_copies_nothing(head: JobRunner, node: JobRunner, files: lis
     sender = share(head, files)
     node.start("f1", module=FETCH)
     with HoldingRelay(sender.address, 0) as relay:
-        node.send("f1", StartFileTransfer("m", files, [FileSender("s1", relay.address)], "wrong"))
+        node.send("f1", StartFileTransfer(SPEC, files, [FileSender("s1", relay.address)], "wrong"))
         wait_for(relay.holding.is_set, "the sender has answered")
     node.kill("f1")
     assert not [path for path in (node.cache.parent / "hub").rglob("*") if path.is_file() and path.stat().st_size]

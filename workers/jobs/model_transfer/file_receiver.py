@@ -46,7 +46,7 @@ class FileReceiver:
         """``wait`` is called with seconds between attempts, and may return earlier when there are other senders."""
         self.senders = order.sources
         """Who is asked from now on, in this order."""
-        self._model, self._files, self._folders, self._wait = order.model, order.files, folders, wait
+        self._model, self._files, self._folders, self._wait = order.spec.name, order.files, folders, wait
         self._headers = {"Authorization": f"Bearer {order.key}"}
         self._http = urllib3.PoolManager(timeout=_TIMEOUT, retries=False)
         self._progress = DownloadProgress()
@@ -206,17 +206,20 @@ class _Rounds:
     @contextmanager
     def next(self) -> Iterator[FileSender]:
         """Yield the sender to ask. Its failure counts, and the next one comes; raises :class:`SourceError` when none helps."""
-        senders = self._receiver.senders
-        if not senders:
-            raise SourceError("no node that has the files can be reached")
-        if self._next >= len(senders):
+        while self._next >= len(senders := self._receiver.senders):
+            if self._is_late:
+                raise SourceError("no node that has the files can be reached")
             self._receiver.wait()
             self._next = 0
-        sender = self._receiver.senders[self._next % len(self._receiver.senders)]
+        sender = senders[self._next]
         try:
             yield sender
         except (HTTPError, _RefusedError) as problem:
             self._failed(sender, problem)
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._since > PATIENCE_S
 
     def _failed(self, sender: FileSender, problem: Exception) -> None:
         reached = self._progress()
@@ -230,7 +233,7 @@ class _Rounds:
         changed = everywhere and all(
             isinstance(each, _RefusedError) and each.changed for each in self._problems.values()
         )
-        if changed or time.monotonic() - self._since > PATIENCE_S:
+        if changed or self._is_late:
             reasons = "; ".join(f"{node}: {_in_words(each)}" for node, each in self._problems.items())
             detail = "; ".join(f"{node}: {each!r}" for node, each in self._problems.items())
             raise SourceError(reasons, detail) from problem

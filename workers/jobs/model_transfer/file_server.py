@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 from protocol.messages.model_transfer import SharedFile
+from protocol.wire.bus_address import is_unspecified
 from workers.jobs.model_transfer.file_digests import ChangedError, FileDigests, opened
 
 MAX_CONNECTIONS: Final = 32
@@ -33,8 +34,8 @@ class FileServer(ThreadingHTTPServer):
 
     def __init__(self, host: str, key: str, digests: FileDigests) -> None:
         """Listen on a port of this address that the system chooses; raises OSError if that is impossible."""
-        if not host:  # that would be all addresses of the machine
-            raise OSError("the node has no address that others could reach")
+        if is_unspecified(host):
+            raise OSError("that means all addresses of the machine")
         self.address_family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
         self.files: Mapping[str, SharedFile] = {}
         """Id → file. Another mapping may take its place at any time."""
