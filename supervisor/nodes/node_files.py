@@ -17,7 +17,7 @@ class FilesKey(NamedTuple):
     """The files of a spec: two specs with the same key need the same files."""
 
     paths: tuple[str, ...]
-    """On the head; the tag of a model that its recipe's own program keeps."""
+    """On the head. A model that its recipe's own program keeps has none: that program fetches it, on each node."""
     size: int
 
 
@@ -33,8 +33,7 @@ class NodeCopy(NamedTuple):
 
 def files_key(spec: ModelSpec) -> FilesKey:
     """Return what identifies the files that a spec needs."""
-    tag = [spec.path] if spec.path and not spec.path.startswith("/") else []
-    return FilesKey((*tag, *named_paths(spec)), spec.size)
+    return FilesKey(tuple(named_paths(spec)), spec.size)
 
 
 class NodeFiles:

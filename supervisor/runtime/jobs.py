@@ -65,6 +65,10 @@ class Jobs:
         """Return the jobs whose processes run."""
         return sorted(self._names)
 
+    def node_of(self, job: str) -> str:
+        """Return the node of a job that runs."""
+        return self._placement.node_of(job)
+
     def kill(self, job: str) -> None:
         """Kill a job, if it still runs. Everything else follows from its end."""
         if job in self._names:

@@ -17,13 +17,13 @@ OTHER_FILES = [
     pytest.param(replace(SPEC, mmproj="/hub/mmproj.gguf"), id="a projector"),
     pytest.param(replace(SPEC, size=101), id="another size"),
     pytest.param(replace(SPEC, options={"llamacpp_args": "--lora /l/a.gguf"}), id="an adapter"),
-    pytest.param(replace(SPEC, path="llama3.2:1b"), id="a tag"),
 ]
 SAME_FILES = [
     pytest.param(replace(SPEC, name="copy"), id="another name"),
     pytest.param(replace(SPEC, options={"ctx_size": 0, "llamacpp_args": "--no-mmap"}), id="other options"),
 ]
 NO_FILES = [
+    pytest.param(replace(SPEC, path="llama3.2:1b"), id="a tag of a program that keeps its own files"),
     pytest.param(replace(SPEC, path="", size=0), id="no path"),
     pytest.param(replace(SPEC, elsewhere=True), id="another server's"),
 ]

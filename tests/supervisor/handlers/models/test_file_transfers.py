@@ -1,0 +1,266 @@
+"""Copies of model files as the supervisor orders them: who sends, who fetches, and what becomes of it when something ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from protocol.failures import Code, Failure
+from protocol.messages.model_files import StartRemoval
+from protocol.messages.model_transfer import (
+    FetchFailed,
+    FileSender,
+    FilesFetched,
+    FilesFound,
+    FindFiles,
+    SharingFailed,
+    SharingFiles,
+)
+from protocol.models.nodes import HEAD
+from supervisor.handlers.models import file_senders, file_transfers
+from supervisor.handlers.models.file_senders import FIRST_PAUSE_S, IDLE_S
+from tests.supervisor.handlers.models.transfer_harness import StartedJob, TransferHarness
+
+AT_HEAD = FileSender(HEAD, "10.0.0.1:7")
+BROKEN = Failure(Code.DOWNLOAD_FAILED, "the disk is full")
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> TransferHarness:
+    return TransferHarness(tmp_path)
+
+
+def fetched(harness: TransferHarness, job: StartedJob, place: str = "/n") -> None:
+    """Let a job report that everything is there, and end."""
+    paths = {file.path: f"{place}/{Path(file.path).name}" for file in job.order.files}
+    harness.say(job, FilesFetched(job.order.spec.name, paths))
+    harness.end(job.name)
+
+
+def test_a_copy_is_made_by_a_job_there_and_a_sender_here(harness: TransferHarness) -> None:
+    spec = harness.spec("m")
+    harness.transfers.fetch("m", spec, "gpu")
+    job = harness.fetching("gpu")
+    assert harness.sharing().order.key == job.order.key == harness.senders.key
+    assert list(harness.shared().values()) == [spec.path]
+    assert list(harness.shared()) == [file.id for file in job.order.files]
+    harness.share_at(AT_HEAD.address)
+    assert harness.sources(job) == [], "it has not read its order"
+    harness.report(job)
+    assert harness.sources(job) == [AT_HEAD]
+    harness.report(job, 7)
+    assert harness.copied[-1] == ("m", "gpu", 7, 10)
+    assert not harness.node_files.has("gpu", spec)
+    fetched(harness, job)
+    assert harness.fetched == [("m", "gpu", None)]
+    assert harness.node_files.localized(spec, "gpu").path == "/n/m.gguf"
+    assert harness.dismissed == [job.name]
+
+
+def test_a_later_copy_knows_the_sender_at_once(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    harness.share_at(AT_HEAD.address)
+    harness.transfers.fetch("other", harness.spec("other"), "cpu")
+    assert harness.fetching("cpu").order.sources == [AT_HEAD]
+    assert sorted(map(Path, harness.shared().values())) == [harness.folder / "m.gguf", harness.folder / "other.gguf"]
+    fetched(harness, harness.fetching("gpu"))
+    assert list(harness.shared().values()) == [str(harness.folder / "other.gguf")], "nobody needs the first one"
+
+
+def test_loads_of_the_same_files_share_a_copy(harness: TransferHarness) -> None:
+    spec = harness.spec("m")
+    harness.transfers.fetch("m", spec, "gpu")
+    harness.transfers.fetch("copy", replace(spec, name="copy", options={"ctx_size": 1}), "gpu")
+    harness.transfers.fetch("m", spec, "gpu")
+    harness.say(harness.fetching(), FetchFailed("m", BROKEN))
+    harness.end(harness.fetching().name)
+    assert sorted(harness.fetched) == [("copy", "gpu", BROKEN), ("m", "gpu", BROKEN)]
+    assert not harness.node_files.has("gpu", spec)
+
+
+def test_a_copy_to_each_node(harness: TransferHarness) -> None:
+    spec = harness.spec("m")
+    for node in ("a", "b"):
+        harness.transfers.fetch("m", spec, node)
+    assert {job.node for job in harness.running(file_transfers.MODULE)} == {"a", "b"}
+    assert len(harness.running(file_senders.MODULE)) == 1
+
+
+def test_a_job_that_ends_without_a_result_has_failed(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    harness.end(harness.fetching().name, "SIGKILL")
+    ((_, _, failure),) = harness.fetched
+    assert failure is not None
+    assert (failure.code, failure.message) == (
+        Code.DOWNLOAD_FAILED,
+        "copying the files of m to gpu was interrupted (SIGKILL)",
+    )
+
+
+def test_a_missing_file_fails_without_a_job(harness: TransferHarness) -> None:
+    spec = replace(harness.spec("m"), path=str(harness.folder / "missing.gguf"))
+    harness.transfers.fetch("m", spec, "gpu")
+    assert harness.fetched == [], "the scheduler is not told while it gives its orders"
+    harness.later()
+    ((model, node, failure),) = harness.fetched
+    assert (model, node, harness.jobs) == ("m", "gpu", {})
+    assert failure is not None
+    assert failure.code is Code.MODEL_UNUSABLE
+    assert "missing.gguf" not in failure.message, "clients see no path"
+
+
+def test_a_node_that_has_the_files_sends_them_as_well(harness: TransferHarness) -> None:
+    spec = harness.spec("m")
+    harness.transfers.node_joined("a")
+    harness.node_files.found("a", spec, {spec.path: "/n/m.gguf"})
+    harness.node_files.found("away", spec, {spec.path: "/n/m.gguf"})
+    harness.transfers.fetch("m", spec, "b")
+    assert list(harness.shared("a").values()) == ["/n/m.gguf"]
+    job = harness.fetching("b")
+    harness.report(job)
+    harness.share_at("10.0.0.2:7", "a")
+    assert harness.sources(job) == [FileSender("a", "10.0.0.2:7")]
+    harness.share_at(AT_HEAD.address)
+    assert harness.sources(job) == [FileSender("a", "10.0.0.2:7"), AT_HEAD], "the one that sends now stays the first"
+    harness.transfers.fetch("m", spec, "c")
+    assert harness.fetching("c").order.sources[0] == AT_HEAD, "the other one is busy"
+
+
+def test_a_sender_that_ends_is_replaced_and_receivers_learn_where_it_is(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    harness.share_at(AT_HEAD.address)
+    job = harness.fetching()
+    harness.report(job)
+    first = harness.sharing()
+    harness.end(first.name, "SIGKILL")
+    assert harness.sources(job) == []
+    assert not harness.running(file_senders.MODULE)
+    harness.later(FIRST_PAUSE_S)
+    assert harness.sharing().order == first.order, "with the same key, and the same files"
+    harness.share_at("10.0.0.1:8")
+    assert harness.sources(job) == [FileSender(HEAD, "10.0.0.1:8")]
+
+
+def test_a_sender_that_cannot_listen_is_tried_again_later_and_later(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    for pause in (FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S):
+        job = harness.sharing()
+        harness.say(job, SharingFailed("no socket"))
+        assert harness.dismissed[-1] == job.name
+        harness.end(job.name)
+        harness.later(pause - 0.01)
+        assert not harness.running(file_senders.MODULE)
+        harness.later(0.02)
+    harness.share_at(AT_HEAD.address)
+    harness.end(harness.sharing().name)
+    harness.later(FIRST_PAUSE_S)
+    assert harness.sharing()
+
+
+def test_a_sender_ends_when_nobody_needs_it(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    harness.share_at(AT_HEAD.address)
+    fetched(harness, harness.fetching())
+    harness.later(IDLE_S - 1)
+    harness.transfers.fetch("other", harness.spec("other"), "gpu")
+    harness.later(2)
+    assert harness.sharing(), "it is needed again"
+    fetched(harness, harness.fetching())
+    harness.later(IDLE_S)
+    assert harness.jobs == {}
+
+
+def test_no_sender_is_started_while_the_server_ends(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    harness.closing = True
+    harness.end(harness.sharing().name)
+    harness.later(IDLE_S)
+    assert not harness.running(file_senders.MODULE)
+
+
+def test_a_node_that_joins_is_asked_for_the_files_of_all_models(harness: TransferHarness) -> None:
+    specs = [harness.spec(f"m{number}", size=number + 1) for number in range(20)]
+    harness.specs["gone"] = replace(specs[0], path="/no/such.gguf")
+    harness.specs["tag"] = replace(specs[0], path="llama3.2:1b")
+    harness.transfers.node_joined("gpu")
+    harness.transfers.node_joined("gpu")
+    harness.later()
+    job = harness.fetching("gpu")
+    assert isinstance(job.order, FindFiles)
+    assert list(job.order.models) == [spec.name for spec in specs]
+    found = FilesFetched("m3", {specs[3].path: specs[3].path}, [specs[3].path])
+    harness.say(job, FilesFound([found, FilesFetched("never asked", {})]))
+    assert harness.node_files.has("gpu", specs[3])
+    assert harness.node_files.nodes_of("m3") == ["gpu"]
+    assert not harness.node_files.has("gpu", specs[4])
+    assert harness.dismissed == [job.name]
+
+
+def test_a_node_that_has_left_has_nothing(harness: TransferHarness) -> None:
+    spec = harness.spec("m")
+    harness.transfers.node_joined("gpu")
+    harness.node_files.found("gpu", spec, {})
+    harness.transfers.node_left("gpu")
+    harness.later()
+    assert harness.jobs == {}, "it left before it was asked"
+    assert not harness.node_files.has("gpu", spec)
+    harness.transfers.node_joined("gpu")
+    harness.later()
+    assert harness.fetching("gpu"), "it is asked again"
+
+
+def test_the_head_is_not_asked(harness: TransferHarness) -> None:
+    harness.spec("m")
+    harness.transfers.node_joined(HEAD)
+    harness.later()
+    assert harness.jobs == {}
+
+
+def test_the_copies_of_a_deleted_model_are_removed(harness: TransferHarness) -> None:
+    spec = harness.spec("m")
+    for node in ("a", "b", "c"):
+        harness.transfers.node_joined(node)
+        harness.transfers.node_left(node) if node == "c" else None
+    hub = "/n/hub/models--o--m/snapshots/abc/m.gguf"
+    harness.node_files.found("a", spec, {spec.path: hub, "/kept": "/n/kept"})
+    harness.node_files.found("b", spec, {spec.path: spec.path}, [spec.path])
+    harness.node_files.found("c", spec, {spec.path: hub})
+    harness.transfers.remove("m", [spec.path, "/never/copied"])
+    orders = {job.node: job.order for job in harness.running(file_transfers.REMOVAL)}
+    assert orders == {
+        "a": StartRemoval("m", [hub], ["/n/hub/models--o--m"]),
+        "b": StartRemoval("m", []),  # a folder that it shares; prompt caches are removed all the same
+    }
+    assert harness.node_files.nodes_of("m") == []
+
+
+def test_another_supervisor_takes_over_copies_and_senders(harness: TransferHarness) -> None:
+    spec = harness.spec("m")
+    harness.transfers.fetch("m", spec, "gpu")
+    harness.share_at(AT_HEAD.address)
+    job, sender = harness.fetching(), harness.sharing()
+    harness.begin()
+    assert harness.senders.key != job.order.key
+    job.ended = harness.transfers.take_over(job.name, job.order)
+    ended = harness.senders.take_over(sender.name, sender.order)
+    assert ended is not None
+    sender.ended = ended
+    assert harness.senders.key == job.order.key
+    harness.say(sender, SharingFiles(AT_HEAD.address))
+    harness.report(job)
+    harness.later()
+    assert harness.running(file_senders.MODULE) == [sender]
+    assert list(harness.shared().values()) == [spec.path]
+    harness.transfers.fetch("m", spec, "gpu")
+    assert harness.fetching() is job, "it is joined"
+    fetched(harness, job)
+    assert harness.fetched == [("m", "gpu", None)]
+    assert harness.node_files.has("gpu", spec)
+
+
+def test_a_second_sender_of_a_node_is_not_taken_over(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    sender = harness.sharing()
+    assert harness.senders.take_over(sender.name, sender.order) is None
