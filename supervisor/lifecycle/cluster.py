@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from protocol.messages.model_transfer import ShareFiles, StartFileTransfer
 from protocol.messages.ray_cluster import WatchRayCluster
+from protocol.models.checkpoints import hub_cache
+from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.handlers.models.file_senders import FileSenders
+from supervisor.handlers.models.file_transfers import FileTransfers
 from supervisor.nodes.agents import NodeAgents
 from supervisor.nodes.cluster_placement import ClusterPlacement
+from supervisor.nodes.node_files import NodeFiles
 from supervisor.nodes.node_placement import NodePlacement
 from supervisor.nodes.ray_nodes import RayNodes
+from supervisor.nodes.spec_files import HeadFolders
 from supervisor.peers.handshake import Handshake
 from supervisor.processes.local_placement import LocalPlacement
 from supervisor.recovery.taken_over_jobs import TakeOverJob
@@ -27,7 +36,9 @@ class Cluster:
         """No node has joined yet. ``head``: the placement of this machine."""
         self._others = NodePlacement(bus.send)
         self.placement = ClusterPlacement(loop, head, self._others)
+        self.node_files = NodeFiles()
         self.agents: NodeAgents
+        self.transfers: FileTransfers
         self._ray: RayNodes | None = None
 
     def connect(self, components: Components) -> None:
@@ -47,11 +58,36 @@ class Cluster:
                 components.loop, components.jobs, components.bus, lambda: components.scheduler.view.closing
             )
             components.effects.request_resources = self._ray.request_resources
+        self.senders = FileSenders(
+            components.loop, components.jobs, components.bus, lambda: components.scheduler.view.closing
+        )
+        self.transfers = FileTransfers(
+            loop=components.loop,
+            jobs=components.jobs,
+            bus=components.bus,
+            models=components.models,
+            node_files=self.node_files,
+            senders=self.senders,
+            folders=HeadFolders(hub_cache(), Path(components.settings.cache_dir)),
+            scheduler=components.scheduler,
+            decisions=components.decisions,
+        )
+        self.agents.on_joined, self.agents.on_left = self.transfers.node_joined, self.transfers.node_left
+        components.effects.fetch_files, components.effects.paths_at = self.transfers.fetch, self._paths_at
+
+    def _paths_at(self, worker: str, spec: ModelSpec) -> Mapping[str, str]:
+        return self.node_files.paths(self.placement.node_of(worker), spec)
+
+    def worker_has(self, worker: str, spec: ModelSpec, paths: Mapping[str, str]) -> None:
+        """A worker of an earlier supervisor runs a model with these files of its node."""
+        shared = [path for on_head, path in paths.items() if path == on_head]
+        self.node_files.found(self.placement.node_of(worker), spec, paths, shared)
 
     def begin(self, messages: Messages, handshake: Handshake) -> None:
         """Take messages of agents from now on."""
         self.agents.welcome = handshake.welcome
         messages.add(self.agents.handlers())
+        messages.add(self.transfers.handlers())
         self.agents.start()
         if self._ray is not None:
             messages.add(self._ray.handlers())
@@ -59,7 +95,11 @@ class Cluster:
 
     def job_kinds(self) -> dict[type, TakeOverJob]:
         """Return what takes over an earlier supervisor's jobs for the cluster."""
-        return {WatchRayCluster: self._ray.take_over} if self._ray is not None else {}
+        copies: dict[type, TakeOverJob] = {
+            StartFileTransfer: self.transfers.take_over,
+            ShareFiles: self.senders.take_over,
+        }
+        return {**copies, WatchRayCluster: self._ray.take_over} if self._ray is not None else copies
 
     def problems(self) -> list[str]:
         """Return what does not work with the cluster engine, as sentences."""

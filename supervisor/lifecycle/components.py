@@ -143,6 +143,7 @@ class Components:
             lambda: ids.peer_id("worker"),
             self.metrics,
             ConfiguredPolicies(self.models.configuration, self.models.known),
+            self.cluster.node_files if self.cluster is not None else None,
         )
         self.metrics.keep_series_while(lambda model: self.scheduler.view.serving(model) is not None)
         self.gateway.closing = lambda: self.scheduler.view.closing

@@ -162,6 +162,8 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         calls=calls,
         errors=errors,
     )
+    if components.cluster is not None:
+        deletions.on_removed = components.cluster.transfers.remove
     descriptions = ModelDescriptions(
         settings=settings,
         loop=loop,

@@ -153,6 +153,7 @@ class Supervisor:
                 scheduler=components.scheduler,
                 accounting=components.accounting,
                 errors=components.errors,
+                has_files=components.cluster.worker_has if components.cluster is not None else None,
             ),
             jobs=components.jobs,
             job_kinds=self._job_kinds,

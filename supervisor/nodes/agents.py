@@ -86,6 +86,10 @@ class NodeAgents:
         self._pings, self._readings = itertools.count(), itertools.count(1)
         self._asked: dict[str, tuple[int, int, float]] = {}
         """Node whose memory is being read → the number of the order, how often its memory had changed then, and when that was."""
+        self.on_joined: Callable[[str], None] = lambda _node: None
+        """Called with a node that is in the server, also when it says something else of itself."""
+        self.on_left: Callable[[str], None] = lambda _node: None
+        """Called with a node that is not in the server any more."""
         self.welcome: Callable[[str, Hello], None] = lambda _agent, _hello: None
         """Registers an agent and answers its Hello."""
 
@@ -173,6 +177,7 @@ class NodeAgents:
         self._scheduler.node_joined(node.facts, self._loop.now())
         self._scheduler.node_drains(node.name, node.name in self._record.drained_nodes)
         self._write_record()
+        self.on_joined(node.name)
 
     def take_over(self) -> None:
         """Tell the scheduler which nodes there are, before it learns what runs there. Those that have not reported are lost."""
@@ -256,6 +261,7 @@ class NodeAgents:
         self._bus.forget(node.agent)
         processes = self._placement.lost(node.name, why)
         self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now())
+        self.on_left(node.name)
         self._write_record()
         self._loop.call_later(_LEFT_BEHIND_S, lambda: self._dismiss(processes, why))
         self._decisions.reconcile()

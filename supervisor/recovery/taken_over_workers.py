@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from protocol.ids import RequestKey
 from protocol.messages.peers import Hello
 from protocol.messages.recovery import GatewaySnapshot, WorkerSnapshot
+from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
@@ -32,8 +33,10 @@ class TakenOverWorkers:
         scheduler: Scheduler,
         accounting: Accounting,
         errors: InternalErrors,
+        has_files: Callable[[str, ModelSpec, Mapping[str, str]], None] | None = None,
     ) -> None:
-        """None is adopted yet."""
+        """None is adopted yet. ``has_files`` is told which model runs on another node, with the paths of its files there."""
+        self._has_files = has_files
         self._loop, self._processes, self._models = loop, workers, models
         self._scheduler, self._accounting, self._errors = scheduler, accounting, errors
         self._snapshots: dict[str, WorkerSnapshot] = {}
@@ -90,6 +93,9 @@ class TakenOverWorkers:
             starting = sorted(self._starting - self._snapshots.keys())
             world = join_snapshots(self._snapshots, gateways, arrivals, starting, self._processes.nodes())
             self._models.restore([running.spec for running in world.workers if running.spec is not None])
+            for worker, snapshot in self._snapshots.items():
+                if self._has_files is not None and snapshot.spec is not None and snapshot.paths:
+                    self._has_files(worker, snapshot.spec, snapshot.paths)
             self._scheduler.recovered(world, self._loop.now())
             for worker, snapshot in self._snapshots.items():
                 for end in snapshot.ended:

@@ -77,6 +77,8 @@ class EffectExecutor:
         """Returns the body of a request that a gateway has put into a file; raises OSError."""
         self.fetch_files: Callable[[str, ModelSpec, str], None] = lambda _model, _spec, _node: None
         """Brings the files of a model to a node."""
+        self.paths_at: Callable[[str, ModelSpec], Mapping[str, str]] = lambda _worker, _spec: {}
+        """Returns the paths that the files of a model have on the node of a worker, if it is not the head."""
         self.request_resources: Callable[[Sequence[Mapping[str, float]]], None] = lambda _bundles: None
         """Asks the cluster engine for further nodes."""
 
@@ -124,6 +126,8 @@ class EffectExecutor:
 
     def _send(self, peer: str, message: Struct, payload: bytes) -> None:
         if peer:
+            if isinstance(message, StartEngine | CheckModel) and (paths := self.paths_at(peer, message.spec)):
+                message = structs.replace(message, paths=dict(paths))
             if isinstance(message, StartEngine):
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))

@@ -120,6 +120,8 @@ class Deletions:
         self._scheduler, self._internal_calls, self._stats = scheduler, internal_calls, stats
         self._jobs, self._calls, self._errors = jobs, calls, errors
         self._by_job: dict[str, _Deletion] = {}
+        self.on_removed: Callable[[str, list[str]], None] = lambda _model, _files: None
+        """Called with a deleted model and the files that were removed: other nodes may have copies."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -239,7 +241,7 @@ class Deletions:
         self._record.download_resumed(entry.name)
         self._scheduler.forget_use(entry.name)
         self._stats.forget(entry.name)
-        deletion.kept_for = plan.kept_for
+        deletion.kept_for, deletion.removed = plan.kept_for, plan.order.files
         if plan.empty and not prompt_caches.entries_of(self._settings.cache_dir, entry.name):
             self._end(deletion, None)
             return
@@ -269,6 +271,7 @@ class Deletions:
             log.error("not deleted", model=name, reason=failure.message, detail=failure.detail)
         else:
             log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
+            self.on_removed(name, deletion.removed)
         result = failure or Deleted(name, deletion.files, deletion.kept_for)
         self._calls.reply(deletion.peer, deletion.number, result, when_written=True)
 
@@ -284,6 +287,7 @@ class _Deletion:
         self.peer = peer
         self.number = number
         self.kept_for: list[str] = []
+        self.removed: list[str] = []
         self.files = 0
         self.result: Removed | RemoveFailed | None = None
 

@@ -245,8 +245,13 @@ class FileTransfers:
     # Removal
 
     def remove(self, model: str, files: Iterable[str]) -> None:
-        """Remove the copies of a deleted model on all nodes, and the prompt caches that these keep. ``files``: what was removed on the head."""
+        """Remove the copies of a deleted model on all nodes, and the prompt caches that these keep. ``files``: what was removed on the head.
+
+        A copy that is being made ends.
+        """
         removed = set(files)
+        for job in [job for job, transfer in self._transfers.items() if transfer.models == {model}]:
+            self._jobs.kill(job)
         copies = self._node_files.take(model)
         for node in sorted(self._nodes):
             order = removal_on_node(model, removed, copies.get(node, []))
