@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from protocol.failures import Failure
+from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.models.nodes import HEAD, NodeFacts
 from supervisor.scheduler import worker_deaths
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.node_search import FailedCopy
 from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state import SchedulerState
+
+_MB: Final = 1_000_000
 
 
 def node_joined(state: SchedulerState, facts: NodeFacts, now: float) -> None:
@@ -35,17 +40,23 @@ def node_left(state: SchedulerState, name: str, failure: Failure, now: float) ->
     for worker in [worker for worker in state.workers.values() if worker.node == name]:
         worker_deaths.worker_gone(state, worker.id, failure, now)
     del state.nodes[name]
-    state.copies = {copy for copy in state.copies if copy[1] != name}
+    state.copies = {copy: progress for copy, progress in state.copies.items() if copy[1] != name}
     state.ended_evictions = [ended for ended in state.ended_evictions if ended.node != name]
     for model in state.models.values():
         model.search.forget(name)
+
+
+def files_copied(state: SchedulerState, model_name: str, node: str, done: int, total: int) -> None:
+    """This much of the files of a model is on a node, in bytes. Nothing is to be decided."""
+    if (model_name, node) in state.copies:
+        state.copies[model_name, node] = LoadProgressed(LoadStage.COPYING, done // _MB, total // _MB, "MB")
 
 
 def files_fetched(state: SchedulerState, model_name: str, node: str, failure: Failure | None, now: float) -> None:
     """The files of a model have reached a node, or not. Then the model is loaded on another one, if any suits it."""
     if (model_name, node) not in state.copies:
         return
-    state.copies.remove((model_name, node))
+    del state.copies[model_name, node]
     state.settled = False
     if failure is None:
         return

@@ -247,6 +247,10 @@ class Scheduler:
         """A node is gone, and everything on it. The ends of its workers may be told before."""
         node_events.node_left(self._state, name, failure, now)
 
+    def files_copied(self, model: str, node: str, done: int, total: int) -> None:
+        """This much of what a :class:`~supervisor.scheduler.effects.FetchFiles` asked for is on the node, in bytes."""
+        node_events.files_copied(self._state, model, node, done, total)
+
     def files_fetched(self, model: str, node: str, failure: Failure | None, now: float) -> None:
         """What a :class:`~supervisor.scheduler.effects.FetchFiles` asked for has ended: the node has the files, or not."""
         node_events.files_fetched(self._state, model, node, failure, now)

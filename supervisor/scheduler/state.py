@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import Shutdown
+from protocol.messages.peers import LoadProgressed, Shutdown
 from protocol.messages.work import Refused
 from protocol.models.nodes import HEAD, NodeFacts
 from protocol.worker_states import WorkerEvent
@@ -68,8 +68,8 @@ class SchedulerState:
         self.closing = False
         self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts)}
         """By name. The head is always there."""
-        self.copies: set[tuple[str, str]] = set()
-        """(model, node): the files of a model that are on their way to a node."""
+        self.copies: dict[tuple[str, str], LoadProgressed] = {}
+        """(model, node) → how much of the model's files has reached the node, for those that are on their way."""
         self.plans: list[PendingPlan] = []
         """Dry runs of loads that are not answered yet."""
         self.ended_evictions: list[EndedEviction] = []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
+from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.models.memory import MemoryEstimate
 from protocol.models.nodes import HEAD, NodeNeeds, unsuitable
 from protocol.models.recipes import ModelSpec
@@ -149,7 +150,7 @@ class NodeAssignment:
         if name == HEAD or files is None or files.has(name, spec):
             return True
         if (model.name, name) not in copies:
-            copies.add((model.name, name))
+            copies[model.name, name] = LoadProgressed(LoadStage.COPYING)
             self._state.emit(FetchFiles(model.name, spec, name))
         return False
 

@@ -32,14 +32,14 @@ def loads_in_progress(state: SchedulerState, now: float) -> list[LoadInProgress]
 def _shown(state: SchedulerState, model: ScheduledModel, now: float) -> LoadInProgress:
     age = now - model.load_began if model.load_began is not None else 0.0
     waiting = len(model.queue) + len(model.loaders) if model.is_lead else 0
-    if (model.name, model.search.node) in state.copies:
-        stage = LoadStage.COPYING
-    elif model.state is ModelState.CHECKED:
+    copying = state.copies.get((model.name, model.search.node))
+    if model.state is ModelState.CHECKED:
         stage = LoadStage.WAITING_FOR_MEMORY if model.lacks_memory else LoadStage.WAITING
     else:
         stage = _STAGES.get(model.state, LoadStage.STARTING)
     shown = LoadInProgress(model.name, stage, round(age, 3), waiting)
-    progress = model.worker.progress if model.worker is not None and model.state is ModelState.LOADING else None
+    loading = model.worker.progress if model.worker is not None and model.state is ModelState.LOADING else None
+    progress = copying or loading
     if progress is None:
         return shown
     return structs.replace(shown, stage=progress.stage, done=progress.done, total=progress.total, unit=progress.unit)

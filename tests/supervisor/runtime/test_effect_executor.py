@@ -148,3 +148,19 @@ def test_a_body_whose_file_is_gone_is_missed_by_the_worker() -> None:
     made.read_body = Mock(side_effect=FileNotFoundError)
     made.execute([effects.SendMessage("w1", RUN)])
     assert parts.bus.mock_calls == [call.send("w1", RUN, b"")]
+
+
+@pytest.mark.parametrize("message", [CheckModel(SPEC), StartEngine(SPEC, age=1.0)])
+def test_a_worker_elsewhere_gets_the_paths_of_its_node(message: CheckModel | StartEngine) -> None:
+    parts = Mock()
+    parts.workers.names.return_value = ["w1", "w2"]
+    parts.models.configuration.request_rules.return_value = RULES
+    made = executor(parts)
+    made.paths_at = lambda worker, spec: {spec.path: "/n/m"} if worker == "w2" else {}
+    for worker in ("w1", "w2"):
+        made.execute([effects.SendMessage(worker, message)])
+    sent = [each.args for each in parts.bus.send.mock_calls if isinstance(each.args[1], CheckModel | StartEngine)]
+    assert [(worker, dict(message.paths), message.spec) for worker, message, *_ in sent] == [
+        ("w1", {}, SPEC),
+        ("w2", {"/m": "/n/m"}, SPEC),
+    ]

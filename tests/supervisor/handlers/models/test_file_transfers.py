@@ -236,6 +236,16 @@ def test_the_copies_of_a_deleted_model_are_removed(harness: TransferHarness) -> 
     assert harness.node_files.nodes_of("m") == []
 
 
+def test_a_deletion_ends_the_copies_of_its_model(harness: TransferHarness) -> None:
+    harness.transfers.node_joined("gpu")
+    spec, other = harness.spec("m"), harness.spec("other")
+    for each in (spec, other):
+        harness.transfers.fetch(each.name, each, "gpu")
+    harness.transfers.remove("m", [spec.path])
+    assert harness.fetching("gpu").order.spec == other
+    assert [(model, node) for model, node, _ in harness.fetched] == [("m", "gpu")]
+
+
 def test_another_supervisor_takes_over_copies_and_senders(harness: TransferHarness) -> None:
     spec = harness.spec("m")
     harness.transfers.fetch("m", spec, "gpu")
