@@ -67,7 +67,7 @@ class FileSenders:
             self._start(node)
 
     def ended(self, transfer: str) -> None:
-        """A transfer has ended: nobody else gets its files."""
+        """A transfer has ended: its files are not sent any more, unless another one needs them."""
         for node, shared in self._shared.items():
             if shared.pop(transfer, None) is not None and node in self._senders:
                 self._tell(self._senders[node], node)

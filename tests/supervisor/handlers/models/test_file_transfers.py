@@ -66,7 +66,7 @@ def test_a_later_copy_knows_the_sender_at_once(harness: TransferHarness) -> None
     assert harness.fetching("cpu").order.sources == [AT_HEAD]
     assert sorted(map(Path, harness.shared().values())) == [harness.folder / "m.gguf", harness.folder / "other.gguf"]
     fetched(harness, harness.fetching("gpu"))
-    assert list(harness.shared().values()) == [str(harness.folder / "other.gguf")], "nobody needs the first one"
+    assert list(harness.shared().values()) == [str(harness.folder / "other.gguf")], "no copy needs the first one"
 
 
 def test_loads_of_the_same_files_share_a_copy(harness: TransferHarness) -> None:
@@ -231,7 +231,7 @@ def test_the_copies_of_a_deleted_model_are_removed(harness: TransferHarness) -> 
     orders = {job.node: job.order for job in harness.running(file_transfers.REMOVAL)}
     assert orders == {
         "a": StartRemoval("m", [hub], ["/n/hub/models--o--m"]),
-        "b": StartRemoval("m", []),  # a folder that it shares; prompt caches are removed all the same
+        "b": StartRemoval("m", []),  # a folder that it shares; prompt caches are also removed there
     }
     assert harness.node_files.nodes_of("m") == []
 

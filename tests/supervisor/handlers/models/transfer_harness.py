@@ -70,7 +70,7 @@ class TransferHarness:
         )
         scheduler: Any = SimpleNamespace(
             files_fetched=lambda model, node, failure, _now: self.fetched.append((model, node, failure)),
-            files_copied=lambda *told: self.copied.append(told),
+            files_copied=lambda *orders: self.copied.append(orders),
         )
         self.senders = FileSenders(self._loop, self._jobs, self._bus, lambda: self.closing)
         self.transfers = FileTransfers(
@@ -132,14 +132,14 @@ class TransferHarness:
     def sources(self, job: StartedJob) -> list[FileSender]:
         """Return where a job fetches from, as it was told last."""
         order: StartFileTransfer = job.order
-        told = [message.sources for peer, message in self.sent if peer == job.name and isinstance(message, UseSources)]
-        return (told or [order.sources])[-1]
+        orders = [message.sources for peer, message in self.sent if peer == job.name and isinstance(message, UseSources)]
+        return (orders or [order.sources])[-1]
 
     def shared(self, node: str = HEAD) -> dict[str, str]:
         """Return the files that a node may send, as its job was told last: id → path."""
         job = self.sharing(node)
-        told = [message for peer, message in self.sent if peer == job.name and isinstance(message, ShareFiles)]
-        return {file.id: file.path for file in (told or [job.order])[-1].files}
+        orders = [message for peer, message in self.sent if peer == job.name and isinstance(message, ShareFiles)]
+        return {file.id: file.path for file in (orders or [job.order])[-1].files}
 
     def report(self, job: StartedJob, done: int = 0, total: int = 10) -> None:
         self.say(job, FilesCopied(job.order.spec.name, done, total))
