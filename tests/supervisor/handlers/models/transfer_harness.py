@@ -132,7 +132,9 @@ class TransferHarness:
     def sources(self, job: StartedJob) -> list[FileSender]:
         """Return where a job fetches from, as it was told last."""
         order: StartFileTransfer = job.order
-        orders = [message.sources for peer, message in self.sent if peer == job.name and isinstance(message, UseSources)]
+        orders = [
+            message.sources for peer, message in self.sent if peer == job.name and isinstance(message, UseSources)
+        ]
         return (orders or [order.sources])[-1]
 
     def shared(self, node: str = HEAD) -> dict[str, str]:
