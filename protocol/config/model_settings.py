@@ -22,6 +22,11 @@ Label = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}\Z")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^/?#@\s]{1,255}(/[!-\"$->A-~]{0,1000})?\Z")]
 """An address without a user, a query and a fragment. Its host and port are checked by ``server_address.parse_address``."""
 ReplicaCount = Annotated[int, Meta(ge=1, le=64)]
+NodePattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9*?\[][A-Za-z0-9*?\[\]!._-]{0,63}\Z")]
+LabelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9./_-]{0,127}\Z")]
+LabelValue = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,63}\Z")]
+ResourceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}\Z")]
+ResourceAmount = Annotated[float, Meta(gt=0, le=1_000_000)]
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
 
 
@@ -122,6 +127,12 @@ class ModelSettings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """The least number of engines while it is loaded; 1 without the key."""
     max_replicas: ReplicaCount | None = None
     """The greatest number, which is reached while requests wait for long; ``min_replicas`` without the key."""
+    nodes: list[NodePattern] = []
+    """The nodes that may run the model, by patterns of their names (``gpu-*``); empty: all."""
+    node_labels: dict[LabelName, LabelValue] = {}
+    """Labels that its node must have."""
+    node_resources: dict[ResourceName, ResourceAmount] = {}
+    """Custom resources of the cluster that its node must have."""
 
     @property
     def replica_range(self) -> tuple[int, int]:
@@ -168,6 +179,8 @@ SERVER_KEYS: Final = ("url", "urls")
 """The keys that make a section a model on another server."""
 PROCESS_KEYS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice", "user")
 """The keys that say something about the process of an engine. A model on another server has none here."""
+NODE_KEYS: Final = ("nodes", "node_labels", "node_resources")
+"""The keys that say which nodes may run a model."""
 OWN_ENGINE_KEYS: Final = tuple(
     name for name in EngineSettings.__struct_fields__ if name not in RecipeDefaults.__struct_fields__
 )

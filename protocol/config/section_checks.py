@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from protocol.config.fields import shown_value
 from protocol.config.model_settings import (
+    NODE_KEYS,
     OWN_ENGINE_KEYS,
     PROCESS_KEYS,
     PROGRAM_KEYS,
@@ -183,8 +184,12 @@ def _contradictions_of_models(path: KeyPath, section: RecipeDefaults) -> Iterato
 
 
 def _replica_problems(path: KeyPath, section: ModelSettings, *, elsewhere: bool) -> Iterator[Problem]:
-    """Return keys about replicas that contradict each other. ``elsewhere``: other servers run the model."""
+    """Return keys about replicas and nodes that contradict others. ``elsewhere``: other servers run the model."""
     given = [key for key in ("replicas", "min_replicas", "max_replicas") if getattr(section, key) is not None]
+    if elsewhere:
+        for key in NODE_KEYS:
+            if getattr(section, key):
+                yield (*path, key), "expected no such key: other servers run the model"
     if given and elsewhere:
         yield (*path, given[0]), "expected no such key: other servers run the model; name several of them with urls"
     elif given[0:1] == ["replicas"] and len(given) > 1:

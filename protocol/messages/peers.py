@@ -138,6 +138,8 @@ class CheckModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the engine may compute on besides the processor."""
     paths: dict[str, str] = {}
     """To a worker on another node: the paths that files of the spec have there, by those of the head."""
+    backend: str = ""
+    """To a worker on another node: the backend that runs the model there; empty: that of the spec."""
 
 
 @control_message
@@ -163,6 +165,8 @@ class StartEngine(msgspec.Struct, frozen=True, omit_defaults=True):
     """As in :class:`CheckModel`."""
     replica: int = 1
     """The number of this engine, of those of its model. The worker keeps it for a new supervisor."""
+    backend: str = ""
+    """As in :class:`CheckModel`."""
 
 
 @control_message

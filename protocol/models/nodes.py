@@ -37,8 +37,8 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 class NodeNeeds(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a model demands of its node."""
 
-    backend: str = ""
-    """``RECIPE:BACKEND``; empty: any node will do."""
+    backends: list[str] = []
+    """One of these, each ``RECIPE:BACKEND``; empty: any node will do."""
     devices: list[str] = []
     """One of these kinds of devices; empty: none is needed."""
     labels: dict[str, str] = {}
@@ -51,8 +51,8 @@ def unsuitable(needs: NodeNeeds, facts: NodeFacts) -> str:
     """Return why a node cannot run a model, as a clause about the node; empty if it can."""
     if needs.nodes and not any(fnmatchcase(facts.name, pattern) for pattern in needs.nodes):
         return f"its name matches none of {_listed(needs.nodes)}"
-    if needs.backend and needs.backend not in facts.backends:
-        return f"{needs.backend} is not installed there"
+    if needs.backends and not set(needs.backends) & set(facts.backends):
+        return f"{_listed(needs.backends)} is not installed there"
     if needs.devices and not set(needs.devices) & set(facts.devices):
         return f"it has no device of kind {_listed(needs.devices)}"
     for name, wanted in sorted(needs.labels.items()):

@@ -9,7 +9,7 @@ import msgspec
 
 from protocol.models.devices import Device, health_words
 from protocol.models.engine_limits import EngineLimits
-from protocol.models.nodes import NodeNeeds
+from protocol.models.nodes import HEAD, NodeFacts, NodeNeeds
 
 OptionValue = bool | int | float | str
 """The value of a load option."""
@@ -222,6 +222,16 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((option for option in self.options if option.name == name), None)
 
 
+class NodeBackend(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A backend that may run a model on another node."""
+
+    name: str
+    device: str = "cpu"
+    """As in :class:`ModelSpec`."""
+    npu: str = ""
+    """As in :class:`ModelSpec`."""
+
+
 class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything a worker needs to load a model. Paths are those of the head, also on other nodes; clients see none of them."""
 
@@ -254,7 +264,25 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the configuration lets the engine use."""
     asked: dict[str, OptionValue] = {}
     """The options that a call asked for. They stay valid when the configuration changes."""
+    backends: list[NodeBackend] = []
+    """What may run it on other nodes, the best first; empty: only ``backend``, which runs it on the head."""
     needs: NodeNeeds = NodeNeeds()
     """What its node must have."""
     configured: str = ""
     """A fingerprint of the engine settings in the configuration's sections: when it changes, the model is reloaded."""
+
+
+def backend_on(spec: ModelSpec, facts: NodeFacts) -> str:
+    """Return the backend that runs a model on a node: the best of those that are installed there."""
+    if facts.name == HEAD:
+        return spec.backend
+    usable = (each.name for each in spec.backends if f"{spec.recipe}:{each.name}" in facts.backends)
+    return next(usable, spec.backend)
+
+
+def with_backend(spec: ModelSpec, name: str) -> ModelSpec:
+    """Return a spec as another node runs it. ``name``: the backend there; empty: that of the spec."""
+    found = next((each for each in spec.backends if each.name == name != spec.backend), None)
+    if found is None:
+        return spec
+    return msgspec.structs.replace(spec, backend=found.name, device=found.device, npu=found.npu)

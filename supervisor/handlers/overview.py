@@ -26,6 +26,7 @@ from protocol.messages.overview import (
 )
 from protocol.messages.work import Refused
 from protocol.models.memory import Capacity
+from protocol.models.recipes import with_backend
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
@@ -165,7 +166,7 @@ class OverviewCalls:
         return facts._replace(
             speed=self._figures.speed(view.name),
             shares=self._view.waiting_shares(view.name, MAX_REQUESTS) if view.queued else (),
-            device=with_device(spec, on_gpu=bool(self._held_on_devices(view.worker))).device
+            device=with_device(with_backend(spec, view.backend), on_gpu=bool(self._held_on_devices(view.worker))).device
             if spec is not None
             else "",
             worker_pid=self._processes.pid(view.worker) if view.worker else 0,

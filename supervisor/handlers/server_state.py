@@ -27,7 +27,7 @@ from protocol.messages.log_stream import FollowLogs
 from protocol.messages.peers import Peer
 from protocol.models.devices import DEVICE_NAMES, GPUS, Device
 from protocol.models.memory import Capacity
-from protocol.models.recipes import ModelSpec, ModelType
+from protocol.models.recipes import ModelSpec, ModelType, with_backend
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
@@ -178,7 +178,7 @@ class HealthReports:
         unused_s = 0.0 if model.running else now - last_use
         expires_at = model.expires_at
         return RunningModel(
-            spec=with_device(spec, on_gpu=bool(self._held_on_devices(model.worker))),
+            spec=with_device(with_backend(spec, model.backend), on_gpu=bool(self._held_on_devices(model.worker))),
             worker=model.worker,
             state=model.state.value,
             worker_pid=self._processes.pid(model.worker),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
+from protocol.config.model_settings import NODE_KEYS, GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 from protocol.config.resolver import masked
 from protocol.config.sections import MASK, dotted_name
 from protocol.config.settings import Settings
@@ -79,6 +79,8 @@ def _is_of(model: ReloadableModel, remote: str) -> bool:
 def _effect(section: str, key: str, *, reloaded: bool) -> SettingEffect:
     if section != "groups" and key in ENGINE_KEYS:
         return SettingEffect.MODEL_RELOAD if reloaded else SettingEffect.NEW_LOADS
+    if section == "models" and key in NODE_KEYS:
+        return SettingEffect.NEW_LOADS
     return SettingEffect.NEXT_START if key == "preload" else SettingEffect.NOW
 
 

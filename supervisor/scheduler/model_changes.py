@@ -11,7 +11,7 @@ from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.messages.recovery import RememberState
 from protocol.models.memory import MemoryEstimate
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, backend_on
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
@@ -182,7 +182,9 @@ def begin_check(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, w
     model.transition(ModelEvent.CHECK)
     worker.transition(WorkerEvent.CHECK)
     model.worker, worker.model, worker.idle_since = worker, model, None
-    state.emit(SendMessage(worker.id, CheckModel(spec)))
+    backend = backend_on(spec, state.node_of(worker).facts)
+    worker.backend = backend if backend != spec.backend else ""
+    state.emit(SendMessage(worker.id, CheckModel(spec, backend=worker.backend)))
 
 
 def finish_check(model: ScheduledModel, worker: ScheduledWorker, estimate: MemoryEstimate) -> None:
@@ -203,7 +205,8 @@ def start_engine(
     worker.held, worker.progress = {}, None
     model.search.over()
     age = now - model.load_began if model.load_began is not None else 0.0
-    state.emit(SendMessage(worker.id, StartEngine(spec, worker.context, dict(worker.need), age, replica=model.number)))
+    order = StartEngine(spec, worker.context, dict(worker.need), age=age, replica=model.number, backend=worker.backend)
+    state.emit(SendMessage(worker.id, order))
 
 
 def choose_context(worker: ScheduledWorker, context: int) -> None:

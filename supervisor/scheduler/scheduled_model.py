@@ -12,6 +12,7 @@ from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
 from protocol.messages.models import PolicyOverrides
 from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import NodeNeeds
 from protocol.models.recipes import ModelSpec
 from protocol.state_table import next_state
 from supervisor.scheduler import model_states
@@ -307,4 +308,4 @@ def satisfies(wanted: ModelSpec | None, spec: ModelSpec | None) -> bool:
 
 
 def _engine_spec(spec: ModelSpec) -> Struct:
-    return structs.replace(spec, size=0, labels=[], asked={}, configured="")
+    return structs.replace(spec, size=0, labels=[], asked={}, configured="", backends=[], needs=NodeNeeds())

@@ -57,7 +57,20 @@ class ScheduledWorker:
     """One worker process."""
 
     __slots__ = (
-        *("context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "node", "plan"),
+        *(
+            "backend",
+            "context",
+            "estimate",
+            "eviction",
+            "facts",
+            "held",
+            "id",
+            "idle_since",
+            "model",
+            "need",
+            "node",
+            "plan",
+        ),
         *("progress", "ready_at", "remembered", "spawned_at", "state"),
     )
 
@@ -65,6 +78,8 @@ class ScheduledWorker:
         """A worker whose process was just spawned, at that time, on that node."""
         self.id = worker_id
         self.node = node
+        self.backend = ""
+        """What runs its model, if that is not the backend of the spec: its node is not the head."""
         self.spawned_at = spawned_at
         self.idle_since: float | None = None
         """Since when it is a spare; None if it is not one, or has just become one."""

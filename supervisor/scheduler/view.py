@@ -10,7 +10,7 @@ from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
 from protocol.messages.work import AttemptProgress
-from protocol.models.recipes import OptionValue
+from protocol.models.recipes import OptionValue, with_backend
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.loads.node_assignment import wants_memory
 from supervisor.scheduler.loads.progress import loads_in_progress
@@ -174,7 +174,13 @@ class SchedulerView:
     def estimated_engines(self) -> list[EngineView]:
         """Return the engines that answer, except those that an earlier supervisor has started: only that one knew their estimates."""
         return [
-            EngineView(worker.id, worker.facts, worker.model.spec, worker.estimate, worker.context)
+            EngineView(
+                worker.id,
+                worker.facts,
+                with_backend(worker.model.spec, worker.backend),
+                worker.estimate,
+                worker.context,
+            )
             for worker in self._state.workers.values()
             if worker.serves and worker.facts and worker.model and worker.model.spec
             if worker.need.keys() <= worker.estimate.places.keys()

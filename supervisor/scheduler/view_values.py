@@ -50,6 +50,8 @@ class ModelView(NamedTuple):
     state: ModelState
     spec: ModelSpec | None = None
     """What it is or will be loaded with; None while its files are not on this machine."""
+    backend: str = ""
+    """What runs it, if it is on another node, where that is not the backend of the spec."""
     worker: str = ""
     """Its worker; empty if it has none."""
     facts: EngineReady | None = None
@@ -179,6 +181,7 @@ def model_view(model: ReplicaSet) -> ModelView:
         model.type,
         lead.state,
         spec=lead.spec,
+        backend=worker.backend if worker is not None else "",
         worker=worker.id if worker is not None else "",
         facts=worker.facts if worker is not None else None,
         serves=worker is not None and worker.serves,

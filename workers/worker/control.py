@@ -222,7 +222,13 @@ class WorkerController:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
             spec, age = self._model.spec or session.spec, self._loop.now() - self._model.load_began
             order = StartEngine(
-                spec, self._model.context, self._model.need, age, self._model.paths, self._model.replica
+                spec,
+                context=self._model.context,
+                need=self._model.need,
+                age=age,
+                paths=self._model.paths,
+                replica=self._model.replica,
+                backend=self._model.backend,
             )
             self._loader.answer(spec, partial(self._start_engine, order, restore_caches=False))
             return

@@ -13,7 +13,7 @@ from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.peers import CheckModel, LoadFailed, StartEngine
 from protocol.models.node_paths import localized
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, with_backend
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends import registry
@@ -50,7 +50,7 @@ class ModelLoader:
 
     def check(self, order: CheckModel) -> None:
         """Check everything that needs no engine."""
-        spec = localized(order.spec, order.paths)
+        spec = localized(with_backend(order.spec, order.backend), order.paths)
         backend = registry.backend_class(spec.recipe)(spec, self._settings)
         backend.devices = order.devices
         report, facts = check_model(spec, backend)
@@ -59,7 +59,7 @@ class ModelLoader:
 
     def start(self, order: StartEngine, log: logs.Logger, *, restore_caches: bool) -> EngineSession:
         """Start the engine of a model, which is checked first if it was not. ``restore_caches``: as in :class:`EngineSession`."""
-        spec = localized(order.spec, order.paths)
+        spec = localized(with_backend(order.spec, order.backend), order.paths)
         backend = registry.backend_class(spec.recipe)(with_context(spec, order.context), self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])

@@ -29,6 +29,7 @@ from supervisor.models.options.model_configuration import (
     engine_fingerprint,
     engine_keys,
 )
+from supervisor.models.options.node_needs import node_demands
 from supervisor.models.options.saved_options import SavedOptions
 from workers.backends.registry import DESCRIPTORS, backend_class
 
@@ -102,7 +103,7 @@ def choose_backend(descriptor: RecipeDescriptor, chosen: Options, devices: Colle
     Raises ``invalid_request`` if the recipe has no backend with that name.
     """
     wanted = str(chosen.get(f"{descriptor.recipe}_backend", ""))
-    if wanted in ("", DEFAULT_BACKEND):
+    if not names_backend(descriptor, chosen):
         return next(
             (each for each in descriptor.backends if not missing_requirement(each, devices)), descriptor.backends[0]
         )
@@ -115,6 +116,11 @@ def choose_backend(descriptor: RecipeDescriptor, chosen: Options, devices: Colle
     return found
 
 
+def names_backend(descriptor: RecipeDescriptor, chosen: Options) -> bool:
+    """Return whether the options name a backend, instead of leaving it open."""
+    return str(chosen.get(f"{descriptor.recipe}_backend", "")) not in ("", DEFAULT_BACKEND)
+
+
 def model_spec(
     entry: CatalogueEntry,
     descriptor: RecipeDescriptor,
@@ -123,13 +129,16 @@ def model_spec(
     devices: Collection[str],
     configured: ModelSettings,
     asked: Options,
+    several_nodes: bool = False,
 ) -> ModelSpec:
     """Return the spec of a model with these options and files; raises like :func:`choose_backend`.
 
     ``devices``: those of this machine. ``configured``: what the configuration says about the model. ``asked``: the
-    options that a call asked for.
+    options that a call asked for. ``several_nodes``: whether models may run on other machines as well.
     """
     backend = choose_backend(descriptor, chosen, devices)
+    named = backend if names_backend(descriptor, chosen) else None
+    demands = node_demands(descriptor, named, configured, several_nodes=several_nodes)
     limits = engine_limits(configured)
     if limits.cpus and descriptor.option("threads") and not chosen.get("threads"):
         # An engine that waits for more threads than it has processors takes many times as long.
@@ -154,6 +163,8 @@ def model_spec(
         engine=engine_keys(configured),
         limits=limits,
         asked=asked,
+        backends=list(demands.backends),
+        needs=demands.needs,
         configured=engine_fingerprint(configured),
     )
 
@@ -203,7 +214,16 @@ class SpecBuilder:
         if found is None:
             raise Failure(Code.NOT_LOADED, f"model {entry.name} is not downloaded", model=entry.name).raised()
         devices, configured = self._machine().devices, self._configuration.of(entry)
-        return model_spec(entry, descriptor_of(entry), chosen, found, devices, configured=configured, asked=dict(asked))
+        return model_spec(
+            entry,
+            descriptor_of(entry),
+            chosen,
+            found,
+            devices,
+            configured=configured,
+            asked=dict(asked),
+            several_nodes=bool(self._settings.cluster_address),
+        )
 
     def _options_of(
         self, entry: CatalogueEntry, asked: Mapping[str, OptionValue], *, ignore_saved: bool = False

@@ -115,7 +115,9 @@ class _Assignment:
         # Old figures would start, refuse or unload too much. A model that runs elsewhere takes nothing of this machine.
         ready = checked and (spec.elsewhere or not self._state.nodes[node].memory.unknown)
         # What an earlier check found may have changed: only after a check does memory decide.
-        request = request_of(model, spec, node, model.estimate if checked else MemoryEstimate())
+        request = request_of(
+            model, spec, self._state.nodes[node].facts, model.estimate if checked else MemoryEstimate()
+        )
         offer = offer_of(self._views.of(node, spec), request, may_displace=model.may_displace(self._now))
         if spec.elsewhere:
             offer = offer._replace(verdict=Fits(), effort=Effort.NONE)

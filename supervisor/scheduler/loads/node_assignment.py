@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from protocol.failures import Code, Failure
 from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.models.memory import MemoryEstimate
 from protocol.models.nodes import HEAD, NodeNeeds, unsuitable
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes, replication, spare_workers
 from supervisor.scheduler.effects import FetchFiles, LogDecision
@@ -127,7 +129,7 @@ class NodeAssignment:
         return [
             offer_of(
                 self._views.of(name, spec),
-                request_of(model, spec, name, self._estimate_on(model, spec, name)),
+                request_of(model, spec, self._state.nodes[name].facts, self._estimate_on(model, spec, name)),
                 siblings=siblings,
                 may_displace=may_displace,
             )
@@ -141,7 +143,8 @@ class NodeAssignment:
             return found
         checks = (each.estimate for each in model.search.checks.values() if each.spec == spec)
         estimate = next(checks, node_choice.estimate_of_size(spec.size))
-        on_devices = "gpu" in spec.device.split()
+        backend = backend_on(spec, self._state.nodes[name].facts)
+        on_devices = "gpu" in with_backend(spec, backend).device.split()
         return node_choice.carried_over(estimate, self._views.limits(name).memory.capacities, on_devices=on_devices)
 
     def _has_files(self, model: ScheduledModel, spec: ModelSpec, name: str) -> bool:
@@ -162,7 +165,7 @@ class NodeAssignment:
             replication.give_up(state, model, now)
             return
         failed = [each.failure for each in model.search.failed_copies.values() if each.until > now]
-        obstacles = [f"{name}: {_obstacle(state, model, spec, name, now)}" for name in state.nodes]
+        obstacles = [f"{name}: {_obstacle(state, model, spec.needs, name, now)}" for name in state.nodes]
         rest = f"; and {len(obstacles) - _MAX_NAMED} further nodes" if len(obstacles) > _MAX_NAMED else ""
         reason = f"Model {model.name} can run on no node of this server ({'; '.join(obstacles[:_MAX_NAMED])}{rest})"
         code = failed[0].code if failed else Code.NO_NODE
@@ -173,7 +176,14 @@ def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec
     """Return the nodes where a model can be loaded, whatever is loaded there."""
     if spec.elsewhere or (len(state.nodes) == 1 and spec.needs == NodeNeeds() and not state.nodes[HEAD].draining):
         return [HEAD]
-    return [name for name in state.nodes if not _obstacle(state, model, spec, name, now)]
+    found = [name for name in state.nodes if not _obstacle(state, model, spec.needs, name, now)]
+    if (
+        not found
+        and spec.needs.backends
+        and not _obstacle(state, model, structs.replace(spec.needs, backends=[]), HEAD, now)
+    ):
+        return [HEAD]  # its check says what could be installed
+    return found
 
 
 def wants_memory(state: SchedulerState, now: float) -> list[str]:
@@ -202,12 +212,12 @@ def _nodes_to_read(state: SchedulerState, model: ScheduledModel, spec: ModelSpec
     return [name for name in nodes if len(nodes) > 1 and state.nodes[name].memory.outdated(now, READ_S)]
 
 
-def _obstacle(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, name: str, now: float) -> str:
+def _obstacle(state: SchedulerState, model: ScheduledModel, needs: NodeNeeds, name: str, now: float) -> str:
     """Return why a model cannot be loaded on a node, as a clause about the node; empty if it can."""
     node = state.nodes[name]
     if node.draining:
         return "its models are leaving it"
-    if problem := unsuitable(spec.needs, node.facts):
+    if problem := unsuitable(needs, node.facts):
         return problem
     failed = model.search.failed_copies.get(name)
     if failed is not None and failed.until > now:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from protocol.models.memory import MemoryEstimate
-from protocol.models.nodes import HEAD
-from protocol.models.recipes import ModelSpec
+from protocol.models.nodes import HEAD, NodeFacts
+from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.eviction import LoadedModel, LoadLimits, LoadRequest
 from supervisor.scheduler.loads.node_choice import NodeView
@@ -60,9 +60,10 @@ class NodeViews:
                 loaded[key] = loaded[key]._replace(leaving=True)
 
 
-def request_of(model: ScheduledModel, spec: ModelSpec, node: str, estimate: MemoryEstimate) -> LoadRequest:
+def request_of(model: ScheduledModel, spec: ModelSpec, node: NodeFacts, estimate: MemoryEstimate) -> LoadRequest:
     """Return the load of a model on a node, with what it needs there."""
-    return LoadRequest(model.key, model.type, estimate=estimate, npu=spec.npu, groups=model.policy.groups, node=node)
+    npu = with_backend(spec, backend_on(spec, node)).npu
+    return LoadRequest(model.key, model.type, estimate=estimate, npu=npu, groups=model.policy.groups, node=node.name)
 
 
 def model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:
@@ -92,7 +93,7 @@ def loaded_model(model: ScheduledModel, worker: ScheduledWorker, *, leaving: boo
         leaving=leaving or worker.state is WorkerState.LEAVING,
         draining=worker.state is WorkerState.DRAINING,
         memory=worker.memory,
-        npu=model.spec.npu if model.spec else "",
+        npu=with_backend(model.spec, worker.backend).npu if model.spec else "",
         groups=model.policy.groups,
         node=worker.node,
     )
@@ -104,7 +105,7 @@ def models_as_seen_by(
     """Return what is loaded, and what is about to be, as a load of the named model would see it: its present engine leaves."""
     loaded = [loaded_model(model, worker, leaving=model.name == name) for worker, model in loaded_workers(state)]
     ahead = [
-        model_ahead(request_of(each, each.spec, each.search.node or HEAD, each.estimate), 0, now)
+        model_ahead(request_of(each, each.spec, state.nodes[each.search.node or HEAD].facts, each.estimate), 0, now)
         for each in candidates
         if each.spec is not None and not each.spec.elsewhere and each.name != name
     ]

@@ -123,6 +123,7 @@ def _running_worker(
         last_use=0.0 if snapshot.last_use is None else arrived - snapshot.last_use,
         remembered=snapshot.remembered,
         context=snapshot.context,
+        backend=snapshot.backend,
         need=snapshot.need,
         load_began=arrived - snapshot.load_age if snapshot.state is WorkerState.LOADING else None,
         progress=snapshot.progress,

@@ -75,6 +75,8 @@ class RunningWorker(NamedTuple):
     replica: int = 1
     """The number of its engine, of those of its model."""
     node: str = HEAD
+    backend: str = ""
+    """As in ``StartEngine``."""
 
 
 class AttemptAt(NamedTuple):
@@ -169,7 +171,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         state.emit(LogDecision("error", "worker killed, another one has its model", fields))
         state.kill_worker(worker)
         return
-    worker.context, worker.need = running.context, running.need
+    worker.context, worker.need, worker.backend = running.context, running.need, running.backend
     taken_over_models.take_over(state, model, worker, running.state, running.facts)
     taken_over_models.restore_remembered(model, worker, running.remembered)
     model.load_began, worker.progress, worker.ready_at = running.load_began, running.progress, running.ready_at

@@ -19,8 +19,11 @@ GPU2 = NodeFacts(
     ("needs", "why"),
     [
         (NodeNeeds(), ""),
-        (NodeNeeds(backend="llamacpp:cuda"), ""),
-        (NodeNeeds(backend="llamacpp:vulkan"), "llamacpp:vulkan is not installed there"),
+        (NodeNeeds(backends=["llamacpp:cuda"]), ""),
+        (
+            NodeNeeds(backends=["llamacpp:vulkan", "llamacpp:rocm"]),
+            "llamacpp:vulkan or llamacpp:rocm is not installed there",
+        ),
         (NodeNeeds(devices=["amd_npu", "nvidia_gpu"]), ""),
         (NodeNeeds(devices=["amd_npu", "amd_gpu"]), "it has no device of kind amd_npu or amd_gpu"),
         (NodeNeeds(labels={"zone": "west"}), ""),
@@ -33,7 +36,7 @@ GPU2 = NodeFacts(
         (NodeNeeds(nodes=["cpu-*", "gpu-*"]), ""),
         (NodeNeeds(nodes=["GPU-*", "gpu"]), "its name matches none of GPU-* or gpu"),
         (
-            NodeNeeds("llamacpp:cuda", ["nvidia_gpu"], {"zone": "west"}, {"npu": 0.5}, ["gpu-2"]),
+            NodeNeeds(["llamacpp:cuda"], ["nvidia_gpu"], {"zone": "west"}, {"npu": 0.5}, ["gpu-2"]),
             "",
         ),
     ],
@@ -45,5 +48,5 @@ def test_why_a_node_cannot_run_a_model(needs: NodeNeeds, why: str) -> None:
 def test_a_node_of_which_nothing_is_known_runs_what_demands_nothing() -> None:
     unknown = NodeFacts("new")
     assert unsuitable(NodeNeeds(), unknown) == ""
-    assert unsuitable(NodeNeeds(backend="llamacpp:cpu"), unknown)
+    assert unsuitable(NodeNeeds(backends=["llamacpp:cpu"]), unknown)
     assert unsuitable(NodeNeeds(devices=["cpu"]), unknown)

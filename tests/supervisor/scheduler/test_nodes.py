@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import CheckModel
+from protocol.messages.peers import CheckModel, StartEngine
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.nodes import HEAD, NodeNeeds
+from protocol.models.recipes import NodeBackend
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.loads.node_assignment import READ_TIMEOUT_S
@@ -334,3 +335,47 @@ def test_files_on_their_way_to_a_lost_node_are_forgotten() -> None:
     sim.node_dies("gpu2")
     sim.run_until_idle()
     assert places(sim) == {"a": HEAD}
+
+
+# ---- backends --------------------------------------------------------------------------------------------------------
+
+BACKENDS = [NodeBackend("cuda", "gpu"), NodeBackend("npu", "npu", "exclusive"), NodeBackend("cpu")]
+
+
+def test_the_backend_of_the_node_runs_a_model_there() -> None:
+    sim = Simulation()
+    sim.join("gpu2", backends=["llamacpp:cpu", "llamacpp:cuda"])
+    sim.run_until_idle()
+    sim.load("a", needs=NodeNeeds(nodes=["gpu2"], backends=["llamacpp:cuda", "llamacpp:cpu"]), backends=BACKENDS)
+    sim.run_until_idle()
+    commands = sim.workers[sim.serving("a")].commands
+    assert [each.backend for each in commands if isinstance(each, CheckModel | StartEngine)] == ["cuda", "cuda"]
+    view = sim.scheduler.view.model("a")
+    assert view is not None
+    assert view.spec is not None
+    assert (view.backend, view.spec.backend) == ("cuda", "cpu")
+
+
+def test_a_load_with_the_same_options_does_not_reload_a_model_that_another_backend_runs() -> None:
+    sim = Simulation()
+    sim.join("gpu2", backends=["llamacpp:cuda"])
+    sim.run_until_idle()
+    for number in (901, 902):
+        sim.load("a", number, needs=NodeNeeds(nodes=["gpu2"]), backends=BACKENDS)
+        sim.run_until_idle()
+    assert sim.scheduler.view.counters["loads"] == 1
+
+
+def test_a_model_counts_on_the_npu_of_its_node_if_a_backend_for_it_runs_it_there() -> None:
+    sim = cluster(npu1=100)
+    sim.join("npu1", machine={HOST: 100}, backends=["llamacpp:npu"])
+    for number, name in enumerate("ab", 901):
+        sim.load(name, number, needs=NodeNeeds(nodes=["npu1"]), backends=BACKENDS)
+        sim.run_until_idle()
+    assert places(sim) == {"b": "npu1"}
+
+
+def test_without_its_backend_anywhere_a_model_is_checked_on_the_head_which_says_what_to_install() -> None:
+    sim = cluster(gpu2=100)
+    sim.load("a", needs=NodeNeeds(backends=["llamacpp:cuda"]))
+    assert checks(sim) == [HEAD]
