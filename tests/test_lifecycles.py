@@ -15,6 +15,8 @@ from protocol import worker_states
 from supervisor.handlers import upgrade
 from supervisor.keeper import process_states, upgrade_steps
 from supervisor.lifecycle import fork_server, succession
+from supervisor.node_agent import agent_states
+from supervisor.nodes import node_states
 from supervisor.processes import fork_orders
 from supervisor.scheduler import model_states
 from workers.requests.attempt import NEXT_PHASES
@@ -32,6 +34,8 @@ LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {
     "What a fork server has imported for workers": fork_server.TRANSITIONS,
     "A fork server, as a supervisor sees it": fork_orders.TRANSITIONS,
     "The admission of requests in a gateway": admission_states.TRANSITIONS,
+    "A node besides the head": node_states.TRANSITIONS,
+    "The agent of a node": agent_states.TRANSITIONS,
 }
 """Heading on the page → state → event → next state."""
 

@@ -59,7 +59,7 @@ RENEWAL_S: Final = 1.0
 """How long a refused agent waits at least before its next Hello."""
 _LOOK_S: Final = 0.02
 _WATCH_S: Final = 1.0
-_MODULE: Final = re.compile(r"workers(\.jobs\.[a-z_.]+)?")
+_MODULE: Final = re.compile(r"workers(\.jobs(\.[a-z_]+)+)?")
 
 log = logs.get_logger()
 

@@ -176,6 +176,7 @@ class NodeAgents:
     def _joined(self, node: Node) -> None:
         self._scheduler.node_joined(node.facts, self._loop.now())
         self._scheduler.node_drains(node.name, node.name in self._record.drained_nodes)
+        self.read_memory(node.name)
         self._write_record()
         self.on_joined(node.name)
 
@@ -201,7 +202,7 @@ class NodeAgents:
     def _node_leaves(self, agent: str, message: NodeLeaves, _payload: bytes) -> None:
         node = self._registry.of_agent(agent)
         if node is not None:
-            self._lost(node, f"the agent of node {node.name} ends, because {message.why}", missing=False)
+            self._lost(node, f"node {node.name} leaves the server: {message.why}", missing=False)
 
     # Memory
 
@@ -259,8 +260,13 @@ class NodeAgents:
         self._bus.send(node.agent, Shutdown(0.0, why))
         self._peers.remove(node.agent)
         self._bus.forget(node.agent)
-        processes = self._placement.lost(node.name, why)
-        self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now())
+        # The scheduler would load the model of the first one at another worker of this node, which is the next to end.
+        suspended, self._decisions.suspended = self._decisions.suspended, True
+        try:
+            processes = self._placement.lost(node.name, why)
+            self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now())
+        finally:
+            self._decisions.suspended = suspended
         self.on_left(node.name)
         self._write_record()
         self._loop.call_later(_LEFT_BEHIND_S, lambda: self._dismiss(processes, why))
