@@ -27,9 +27,13 @@ def node_joined(state: SchedulerState, facts: NodeFacts, now: float) -> None:
 
 def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
     """The models of a node are to leave it, or may be loaded there again."""
-    if name in state.nodes:
-        state.settled = False
-        state.nodes[name].draining = draining
+    if name not in state.nodes or state.nodes[name].draining == draining:
+        return
+    state.settled = False
+    state.nodes[name].draining = draining
+    for worker in state.workers.values():
+        if worker.node == name and worker.model is not None:
+            worker.model.replica_set.changed()
 
 
 def node_left(state: SchedulerState, name: str, failure: Failure, now: float) -> None:
