@@ -54,4 +54,6 @@ def take_over(
 
 def restore_remembered(model: ScheduledModel, worker: ScheduledWorker, remembered: PolicyOverrides) -> None:
     """Apply again what calls had asked for a loaded model."""
-    model.replica_set.overrides = worker.remembered = remembered
+    worker.remembered = remembered
+    if remembered != PolicyOverrides():  # of several engines, one may be told later than another
+        model.replica_set.overrides = remembered

@@ -116,7 +116,7 @@ class EffectPlayer:
         effects = self.scheduler.effects()
         for count, effect in enumerate(effects, start=1):
             if isinstance(effect, AnswerCall):
-                invariants.check_promise(self.state.models, self.workers, effect, effects[count:])
+                invariants.check_promise(self.state.replica_sets, self.workers, effect, effects[count:])
             self._play(effect)
         if self.state.settled:
             self.scheduler.reconcile(self.now)

@@ -12,7 +12,7 @@ from protocol.messages.models import Loaded, PolicyOverrides
 from protocol.messages.recovery import RememberState
 from supervisor.scheduler.effects import AnswerCall, Effect, SendMessage
 from supervisor.scheduler.model_states import WORKER_STATES, ModelState
-from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 
@@ -77,7 +77,7 @@ def check_requests(
 
 
 def check_promise(
-    models: Mapping[str, ScheduledModel],
+    models: Mapping[str, ReplicaSet],
     workers: Mapping[str, SimulatedWorker],
     answer: AnswerCall,
     later: Sequence[Effect],
@@ -89,14 +89,15 @@ def check_promise(
     match answer.report:
         case Loaded(model=name):
             model = models[name]
-            assert model.worker is not None
+            assert any(each.worker is not None for each in model.replicas)
         case str(name):  # a pin, perhaps of a model that is not loaded yet
             model = models[name]
         case _:
             return
-    if model.overrides == PolicyOverrides() or model.worker is None or not model.worker.counts_as_loaded:
+    loaded = [each.worker.id for each in model.replicas if each.worker is not None and each.worker.counts_as_loaded]
+    if model.overrides == PolicyOverrides() or not loaded:
         return
-    assert answer.after == model.worker.id
+    assert answer.after in loaded
     remembered = [command.state for command in workers[answer.after].commands if isinstance(command, RememberState)]
     assert remembered, f"{model.name}: another supervisor would not know {model.overrides}"
     sent = [effect.message for effect in later if isinstance(effect, SendMessage) and effect.peer == answer.after]

@@ -148,18 +148,19 @@ class Simulation(EffectPlayer):
         self.settle()
 
     def unload(self, name: str, number: int = 901) -> bool:
-        model = self.state.models.get(name)
-        there = model is not None and (model.worker is not None or model.keep_loaded)
+        model = self.state.replica_sets.get(name)
+        there = model is not None and any(each.worker is not None or each.keep_loaded for each in model.replicas)
         waiting = model is not None and bool(model.queue or model.loaders)
         done = self.scheduler.unload_requested("g1", number, name)
         assert done == (there or waiting)
         if done:
             self.calls.add(("g1", number))
-        model = self.state.models.get(name)
+        model = self.state.replica_sets.get(name)
         if model is not None:
             assert not model.loaders, "a call waits for a load that was ended"
-            assert model.worker is None or model.worker.serves or model.worker.state is WorkerState.LEAVING
-            assert not model.queue or model.worker is not None
+            workers = [each.worker for each in model.replicas if each.worker is not None]
+            assert all(worker.serves or worker.state is WorkerState.LEAVING for worker in workers)
+            assert not model.queue or workers
         self.settle()
         return done
 
