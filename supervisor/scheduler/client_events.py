@@ -186,15 +186,13 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
     refuse = answers.refuse_loads if known.serving else answers.refuse_waiting
     refuse(state, known.lead, failure)
     for each in known.replicas:
-        model_changes.release_worker(state, each)
+        model_changes.stop_loading(state, each)
     call = PendingCall(peer, number, 0)
-    leaving = [(each, each.worker) for each in known.replicas if each.worker is not None]
+    leaving = [each for each in known.replicas if each.worker is not None]
     if not leaving:
         state.emit(AnswerCall(peer, number, [name]))
-    for each, worker in leaving:
+    for each in leaving:
         each.unloaders.append(call)
-        if each.state in (ModelState.LOADING, ModelState.RESTARTING):
-            model_changes.unload(state, each, worker)
     return True
 
 

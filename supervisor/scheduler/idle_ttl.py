@@ -51,3 +51,6 @@ def unload_expired(state: SchedulerState, model: ScheduledModel, now: float) -> 
     state.count("expirations")
     state.metrics.model_expired()
     model_changes.unload(state, model, worker)
+    for other in model.replica_set.replicas:
+        if other.state is not ModelState.READY:  # the ready ones have expired as well
+            model_changes.stop_loading(state, other)

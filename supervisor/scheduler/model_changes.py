@@ -224,7 +224,6 @@ def become_ready(state: SchedulerState, model: ScheduledModel, worker: Scheduled
     model.backoff.ready()
     model.keep_loaded = True
     model.replica_set.provisional = False
-    model.replica_set.next_replica_at = 0.0
     model.rollback_spec = None
     model.cutoff = next(state.order)
 
@@ -312,6 +311,14 @@ def unload(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker
     model.keep_loaded = False
     model.spec, model.pending_spec, model.rollback_spec = model.pending_spec or model.spec, None, None
     state.stop_worker(worker)
+
+
+def stop_loading(state: SchedulerState, model: ScheduledModel) -> None:
+    """Stop the load of a model that is no longer wanted, whatever it has come to. An engine that serves goes on."""
+    stop_keeping(model)
+    release_worker(state, model)
+    if model.worker is not None and model.state in (ModelState.LOADING, ModelState.RESTARTING):
+        unload(state, model, model.worker)
 
 
 def reload(state: SchedulerState, model: ScheduledModel, worker: ScheduledWorker) -> None:

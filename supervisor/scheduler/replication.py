@@ -7,10 +7,11 @@ A part of :mod:`supervisor.scheduler.reconcile`, for models with several replica
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes
+from supervisor.scheduler import idle_ttl, model_changes
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue.scaling import MAX_WAIT_S
@@ -49,8 +50,24 @@ def adjust(state: SchedulerState, of: ReplicaSet, now: float) -> None:
         return
     for each in running:
         each.retiring = False
-    if len(running) < of.scaling.wanted and not any(each.state in _ON_THE_WAY for each in running):
-        _add_one(state, of, lead, now)
+    number = _next_number(of, running, now)
+    if number is not None and lead.spec is not None and not idle_ttl.expired(lead, now):
+        replica = of.replica(number) or model_changes.add_replica(state, of, number)
+        model_changes.keep_replica(replica, lead.spec)
+
+
+def _next_number(of: ReplicaSet, running: Sequence[ScheduledModel], now: float) -> int | None:
+    """Return the number of the replica that is to be added now; None if none is."""
+    if (
+        len(running) >= of.scaling.wanted
+        or any(each.state in _ON_THE_WAY for each in running)
+        or now < of.next_replica_at
+    ):
+        return None
+    number = next(each for each in range(1, len(of.replicas) + 2) if of.is_free(each))
+    replica = of.replica(number)
+    allowed = replica is None or (replica.state is ModelState.ABSENT and not replica.backoff.pause(now))
+    return number if allowed else None
 
 
 def next_look(of: ReplicaSet, now: float) -> float:
@@ -69,9 +86,10 @@ def is_settled(of: ReplicaSet, now: float) -> bool:
     """Return whether nothing is to be changed about the replicas of a model."""
     if of.policy.max_replicas == 1 and len(of.replicas) == 1:
         return True
-    running = sum(each.keep_loaded or each.worker is not None for each in of.replicas)
-    waits = now < of.next_replica_at and running < of.scaling.wanted
-    return (waits or running in (0, of.scaling.wanted)) and not any(each.retiring for each in of.replicas)
+    running = [each for each in of.replicas if each.keep_loaded or each.worker is not None]
+    if not running:
+        return True
+    return len(running) <= of.scaling.wanted and _next_number(of, running, now) is None
 
 
 def give_up(state: SchedulerState, replica: ScheduledModel, now: float) -> None:
@@ -80,16 +98,6 @@ def give_up(state: SchedulerState, replica: ScheduledModel, now: float) -> None:
         model_changes.release_worker(state, replica)
     model_changes.stop_keeping(replica)
     replica.replica_set.next_replica_at = now + ANOTHER_TRY_S
-
-
-def _add_one(state: SchedulerState, of: ReplicaSet, lead: ScheduledModel, now: float) -> None:
-    if now < of.next_replica_at or lead.spec is None:
-        return
-    number = next(each for each in range(1, len(of.replicas) + 2) if of.is_free(each))
-    replica = of.replica(number) or model_changes.add_replica(state, of, number)
-    of.next_replica_at = now + ANOTHER_TRY_S  # forgotten when it is ready
-    if replica.state is ModelState.ABSENT and not replica.backoff.pause(now):
-        model_changes.keep_replica(replica, lead.spec)
 
 
 def _let_one_go(state: SchedulerState, of: ReplicaSet, running: list[ScheduledModel]) -> None:

@@ -40,6 +40,8 @@ def answer_when_remembered(state: SchedulerState, model: ScheduledModel, caller:
     The answer promises that a pin or an idle time applies. A supervisor that takes over learns these only from the
     worker.
     """
+    loaded = (each for each in model.replica_set.replicas if each.loaded)
+    model = model if model.loaded else next(loaded, model)
     model_changes.let_worker_remember(state, model)
     asked = model.worker is not None and model.overrides != PolicyOverrides()
     worker_id = model.worker.id if model.worker is not None and asked else ""
