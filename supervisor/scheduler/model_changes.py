@@ -21,6 +21,7 @@ from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, RefusedReload, ScheduledModel, needs_new_engine
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
+from supervisor.scheduler.state_index import NEVER_DUE
 
 # ---- demand ------------------------------------------------------------------------------------------------------
 
@@ -160,6 +161,7 @@ def forget(state: SchedulerState, model: ScheduledModel) -> None:
         model.replica_set.replicas.remove(model)
         return
     del state.replica_sets[model.name]
+    state.index.look_again(model.replica_set, NEVER_DUE)
     state.remember_use(model)
     if model.provisional:
         state.emit(ForgetModel(model.name))

@@ -47,7 +47,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
     """Do all that can be done now."""
     state.settled = False  # if something raises, the next event tries again
     with state.index.due(now) as due:
-        _reconcile(state, [each for each in due if each.name in state.replica_sets], now)
+        _reconcile(state, [each for each in due if state.replica_sets.get(each.name) is each], now)
     state.settled = _is_settled(state, now)
 
 
@@ -69,7 +69,8 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], now: float) -> None
         assign_workers(state, candidates, claims, now)
     claimed = [state.models[key].replica_set for key in {*claims, *state.claims} if key in state.models]
     state.claims = claims
-    due = [each for each in state.index.with_changed([*due, *claimed]) if each.name in state.replica_sets]
+    known = state.replica_sets
+    due = [each for each in state.index.with_changed([*due, *claimed]) if known.get(each.name) is each]
     for model in _replicas(due):
         _drain_or_resume(state, model, claims.get(model.key))
         _grant(state, model, claims, now)

@@ -38,6 +38,7 @@ class Simulation(EffectPlayer):
         earlier: Outcome | None = None,
         more: bool = False,
         after: RequestKey | None = None,
+        payload: bytes = b"",
     ) -> RequestKey:
         """``options``: it would have the model loaded with them, and without them if that fails."""
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
@@ -64,7 +65,7 @@ class Simulation(EffectPlayer):
         target = ModelTarget(name, "llm", spec(name))
         if options:
             target = target._replace(spec=spec(name, options=options), fallback=target.spec)
-        self.scheduler.request_submitted(key, ask, b"", target, self.now)
+        self.scheduler.request_submitted(key, ask, payload, target, self.now)
         self.settle(light=True)
         return key
 
