@@ -19,7 +19,7 @@ from tests.supervisor.scheduler.simulation import Simulation
 def replicated(
     least: int = 2, most: int | None = None, *, models: int = 9, slots: int = 2, **policy: object
 ) -> Simulation:
-    """Return a simulation in which the model a has so many engines, and others one; a is loaded."""
+    """Return a simulation in which the model a is loaded: it has from ``least`` to ``most`` engines, others have one."""
     of = ModelPolicy(min_replicas=least, max_replicas=most or least, **policy)
     sim = Simulation(models, slots, FixedPolicies({"a": of}))
     sim.load("a", 500)
