@@ -64,8 +64,9 @@ def test_a_drain_that_is_called_off_before_the_streams_have_ended_moves_nothing(
 
 def test_a_model_that_no_other_node_may_run_is_unloaded_and_its_requests_are_told_why() -> None:
     sim = cluster("a")
-    other = drained(sim, "a")
+    other = "gpu2" if node_of(sim, "a") == HEAD else HEAD
     sim.drain(other)
+    assert drained(sim, "a") == other
     sim.run_until_idle()
     assert sim.scheduler.view.model("a") is None, "it is not tried without a request"
     assert not [note for note in sim.notes if note.event == "load failed"]
