@@ -25,7 +25,7 @@ LOWEST := build/lowest
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak fuzz simulation check format bench bare container lowest newest proxies prometheus browser clean tools
+.PHONY: help serve test shuffle properties soak fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -46,6 +46,7 @@ help:
 	@echo 'make proxies fetch nginx and Caddy for the tests that need them; if they are not available, it says so'
 	@echo 'make prometheus  the same for Prometheus'
 	@echo 'make browser install Chromium for the tests that need it; if it is not available, it says so'
+	@echo 'make cluster the tests of servers over several machines, in network namespaces; they need root, otherwise they say so'
 	@echo 'make screenshots take the pictures of docs/screenshots, after MINUTES (2) of requests'
 	@echo 'make clean   remove everything that the others made'
 
@@ -115,6 +116,11 @@ prometheus: $(VENV)/.test
 browser: $(VENV)/.test
 	@$(BIN)/python -m tests.support.debian_packages chromium
 
+# Ray has 300 MB, which no other test needs.
+cluster: export PYTHONDONTWRITEBYTECODE :=
+cluster: $(VENV)/.cluster
+	$(BIN)/python -m pytest -q -rs --timeout 300 $(or $(TESTS),tests/cluster)
+
 screenshots: $(VENV)/.test
 	@$(BIN)/python -m tests.screenshots --minutes $(MINUTES)
 
@@ -145,6 +151,10 @@ $(VENV)/.serve: $(RECIPE) | $(BIN)/python
 $(VENV)/.test: $(RECIPE) | $(BIN)/python
 	@$(INSTALL) '.[llamacpp,test]' 'lemonbus and the packages of its tests'
 	@touch $@ $(VENV)/.serve
+
+$(VENV)/.cluster: $(RECIPE) | $(BIN)/python
+	@$(INSTALL) '.[llamacpp,test,ray]' 'lemonbus, Ray and the packages of its tests'
+	@touch $@ $(VENV)/.test $(VENV)/.serve
 
 $(VENV)/.check: $(RECIPE) | $(BIN)/python
 	@$(INSTALL) '.[llamacpp,test,dev]' 'lemonbus and the checkers'

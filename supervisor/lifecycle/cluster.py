@@ -91,7 +91,11 @@ class Cluster:
         self.agents.start()
         if self._ray is not None:
             messages.add(self._ray.handlers())
-            messages.when_serving(self._ray.start)
+
+    def start(self) -> None:
+        """Start what has not been taken over."""
+        if self._ray is not None:
+            self._ray.start()
 
     def job_kinds(self) -> dict[type, TakeOverJob]:
         """Return what takes over an earlier supervisor's jobs for the cluster."""

@@ -223,13 +223,15 @@ class Components:
         """The agents of other nodes, None on a server without a cluster."""
         return self.cluster.agents if self.cluster is not None else None
 
-    def close(self, *, server_ends: bool) -> None:
-        """Write what is to be written, and close the bus. ``server_ends``: no other supervisor follows."""
+    def close(self) -> None:
+        """Write what is to be written, and close the bus."""
         self.state_writer.close()
         self.usage_writer.close()
-        if self.agents is not None and server_ends:
-            self.agents.end()
         self.bus.close()
+
+    def dismiss_nodes(self) -> bool:
+        """Tell all agents that the server ends; return whether that is done."""
+        return self.agents is None or self.agents.end()
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""

@@ -168,7 +168,7 @@ def _serve(
     loop.run()
     log.info("handed over" if succession.state is SuccessionState.HANDING_OVER else "stopped")
     logs.set_sink(None)
-    components.close(server_ends=succession.state is SuccessionState.RUNNING)
+    components.close()
     match succession.state:
         case SuccessionState.HANDING_OVER:
             keeper.handed_over()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from protocol.config.settings import Settings
@@ -41,12 +42,13 @@ class GracefulShutdown:
         decisions: Decisions,
         messages: Messages,
         other_versions: OtherVersions,
+        dismiss_nodes: Callable[[], bool],
     ) -> None:
-        """Shut nothing down yet."""
+        """Shut nothing down yet. ``dismiss_nodes`` tells agents that the server ends, and returns whether they have ended."""
         self._settings, self._loop, self._listen_fd = settings, loop, listen_fd
         self._bus, self._peers, self._placement, self._gateway = bus, peers, placement, gateway
         self._scheduler, self._decisions, self._messages = scheduler, decisions, messages
-        self._other_versions = other_versions
+        self._other_versions, self._dismiss_nodes = other_versions, dismiss_nodes
         self._ordered = False
         self._gateway_stopped = False
         self.exit_code = 0
@@ -89,7 +91,7 @@ class GracefulShutdown:
             self._shut_listener()
         if not self._scheduler.view.running and not self._scheduler.view.queued:
             self._stop_rest()
-        if len(self._placement) == 0:
+        if len(self._placement) == 0 and self._dismiss_nodes():
             self._loop.stop()
 
     def _stop_rest(self) -> None:

@@ -102,6 +102,7 @@ class Supervisor:
             decisions=components.decisions,
             messages=components.messages,
             other_versions=self._other_versions,
+            dismiss_nodes=components.dismiss_nodes,
         )
 
     def open(self) -> None:
@@ -118,6 +119,8 @@ class Supervisor:
         messages.when_serving(self.components.devices.start)
         messages.when_serving(self._watch_memory)
         messages.when_serving(self.components.remote_lists.start)
+        if self.components.cluster is not None:
+            messages.when_serving(self.components.cluster.start)
         self.components.gateway.start()
         if messages.transition is None:
             self.components.decisions.start()

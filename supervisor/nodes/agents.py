@@ -54,6 +54,9 @@ _SHOWN: Final = {
 }
 """Its state → as it is shown, without what operators and the scheduler know."""
 
+END_S: Final = 2.0
+"""How long agents may take to say that they leave, when the server ends."""
+
 log = logs.get_logger()
 
 
@@ -90,6 +93,8 @@ class NodeAgents:
         """Called with a node that is in the server, also when it says something else of itself."""
         self.on_left: Callable[[str], None] = lambda _node: None
         """Called with a node that is not in the server any more."""
+        self._ends_at: float | None = None
+        """When this server no longer waits for its agents."""
         self.welcome: Callable[[str, Hello], None] = lambda _agent, _hello: None
         """Registers an agent and answers its Hello."""
 
@@ -277,10 +282,16 @@ class NodeAgents:
         for name in processes:
             self._bus.send(name, Shutdown(0.0, why))
 
-    def end(self) -> None:
-        """Tell all agents that the server ends."""
-        for node in self._registry.nodes():
-            self._bus.send(node.agent, Shutdown(0.0, "the server ends", draining=True))
+    def end(self) -> bool:
+        """Tell all agents that the server ends; return whether all have left, or have had :data:`END_S` for it.
+
+        A last word before the end of a connection may be lost with it, so this server waits for theirs.
+        """
+        if self._ends_at is None:
+            self._ends_at = self._loop.now() + END_S
+            for node in self._registry.nodes():
+                self._bus.send(node.agent, Shutdown(0.0, "the server ends", draining=True))
+        return not self._registry.nodes() or self._loop.now() >= self._ends_at
 
     def _write_record(self) -> None:
         self._record.set_agents({node.name: node.agent for node in self._registry.nodes()})

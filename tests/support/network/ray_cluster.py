@@ -27,9 +27,16 @@ _OBJECT_STORE_BYTES: Final = 80_000_000
 class RayOnNode:
     """Ray on one node."""
 
-    def __init__(self, network_node: NetworkNode, folder: Path, head: str, **resources: float) -> None:
+    def __init__(
+        self,
+        network_node: NetworkNode,
+        folder: Path,
+        head: str,
+        environment: dict[str, str],
+        resources: dict[str, float],
+    ) -> None:
         """Start it. ``head``: the address of the cluster's head; empty: this is the head. ``resources``: custom ones."""
-        self.network_node, self.folder = network_node, folder
+        self.network_node, self.folder, self._environment = network_node, folder, environment
         for name in ("home", "cache", "run"):
             (folder / name).mkdir(parents=True, mode=0o700, exist_ok=True)
         self._output = folder / "ray.log"
@@ -57,7 +64,7 @@ class RayOnNode:
             "HOME": str(self.folder / "home"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "XDG_RUNTIME_DIR": str(self.folder / "run"),
-            "RAY_USAGE_STATS_ENABLED": "0",
+            **self._environment,
         }
 
     def wait_ready(self) -> None:
@@ -89,9 +96,10 @@ class RayOnNode:
 class RayCluster:
     """A cluster on all nodes of a network, as a context manager; the head is on the first node."""
 
-    def __init__(self, network: Network, **resources: float) -> None:
-        """``resources``: custom resources of each node but the first."""
+    def __init__(self, network: Network, patience: int = 60, **resources: float) -> None:
+        """``patience``: seconds until Ray's processes end if the head is away. ``resources``: custom ones of each node but the first."""
         self._network, self._resources = network, resources
+        self._environment = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(patience)}
         self.folder: Final = Path(tempfile.mkdtemp(prefix="lbr-", dir="/tmp"))  # Ray's sockets need a short path
         self.nodes: list[RayOnNode] = []
 
@@ -108,11 +116,12 @@ class RayCluster:
     def start_head(self) -> RayOnNode:
         """Start Ray on the first node."""
         node = self._network.nodes[0]
-        return RayOnNode(node, self.folder / str(node.number), "")
+        return RayOnNode(node, self.folder / str(node.number), "", self._environment, {})
 
     def start_node(self, node: NetworkNode) -> RayOnNode:
         """Start Ray on another node."""
-        return RayOnNode(node, self.folder / str(node.number), self._network.nodes[0].address, **self._resources)
+        folder, head = self.folder / str(node.number), self._network.nodes[0].address
+        return RayOnNode(node, folder, head, self._environment, self._resources)
 
     def __enter__(self) -> Self:
         try:
@@ -139,14 +148,11 @@ def _json(resources: dict[str, float]) -> str:
     return "{" + ", ".join(f'"{name}": {amount}' for name, amount in resources.items()) + "}"
 
 
-def agent_pids(node: NetworkNode) -> list[int]:
-    """Return the pids of our agents on a node."""
-    return [each.pid for each in node.processes() if each.runs("supervisor.node_agent")]
+def agents(node: NetworkNode) -> list[processes.ProcessInfo]:
+    """Return our agents on a node."""
+    return [each for each in node.processes() if each.runs("supervisor.node_agent")]
 
 
-def actor_pid(node: NetworkNode) -> int:
-    """Return the pid of the actor that holds our agent there: the agent's parent."""
-    (agent,) = [each for each in node.processes() if each.runs("supervisor.node_agent")]
-    found = processes.look(agent.parent)
-    assert found is not None
-    return found.pid
+def has_actor(node: NetworkNode) -> bool:
+    """Return whether an actor of ours is there, with an agent or without one."""
+    return any(each.mentions("AgentActor") for each in node.processes())

@@ -20,7 +20,7 @@ AGENT_MODULE = "supervisor.node_agent"
 AGENT_FILE_VARIABLE = "LEMONBUS_AGENT_FILE"
 UNUSED_S = 30.0
 """An actor that is not used for this long after its start ends: its driver has ended meanwhile."""
-LAST_ANSWER_S = 5.0
+LAST_ANSWER_S = 2.0
 """How long an actor whose agent has ended waits for a driver that asks why."""
 _BOUND_TO_PARENT = """
 import ctypes, os, signal, sys

@@ -1,0 +1,82 @@
+"""A real server on the first node of a Ray cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support import processes
+from tests.support.network.nodes import NetworkNode
+from tests.support.network.ray_cluster import RayCluster, agents, has_actor
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+JOINED_S = 40.0
+"""Seconds within which a node must join, even on a busy machine; on a quiet one it takes three."""
+JOB = "workers.jobs.ray_cluster"
+
+
+class ClusterServer(LemonbusServer):
+    """A server with ``placement = "ray"``. When it has ended, it has left nothing on any node."""
+
+    def __init__(self, cluster: RayCluster, *models: str, **settings: Any) -> None:
+        self.cluster = cluster
+        usual = {
+            "placement": "ray",
+            "ray_address": cluster.address,
+            "cluster_address": f"{cluster.nodes[0].network_node.address}:13306",
+            "grace": 60.0,
+            "gateway_workers": 1,
+        }
+        super().__init__(*models, **{**usual, **settings})
+
+    def nodes(self) -> dict[str, str]:
+        """Return the nodes besides the head, and their states."""
+        answer = self.client.get("/internal/nodes").json()
+        return {each["name"]: each["state"] for each in answer["nodes"][1:]}
+
+    def wait_joined(self, count: int = 1) -> None:
+        """Wait until other nodes are ready."""
+        wait_for(
+            lambda: list(self.nodes().values()) == ["ready"] * count,
+            f"{count} nodes have joined; {self.problems()}; {self.last_lines(30)}",
+            JOINED_S,
+        )
+
+    def problems(self) -> list[str]:
+        """Return those of health."""
+        return list(self.state().get("problems", []))
+
+    def wait_problem(self, text: str, deadline: float = 30.0) -> None:
+        """Wait until a problem has this text."""
+        wait_for(lambda: any(text in each for each in self.problems()), f"a problem: {text}", deadline)
+
+    def agent_on(self, node: NetworkNode, *, but: int = 0) -> int:
+        """Wait until one agent runs on a node, other than this one; return its pid."""
+
+        def found() -> int:
+            pids = [each.pid for each in agents(node)]
+            return pids[0] if len(pids) == 1 and pids[0] != but else 0
+
+        return wait_for(found, f"an agent runs on node {node.number} besides {but}", JOINED_S)
+
+    def job_pid(self, *, but: int = 0) -> int:
+        """Wait until the job that talks to Ray runs, other than this one; return its pid."""
+
+        def found() -> int:
+            pids = [each.pid for each in self.process_tree() if each.runs(JOB)]
+            return pids[0] if len(pids) == 1 and pids[0] != but else 0
+
+        return wait_for(found, f"the job runs, besides {but}", JOINED_S)
+
+    def assert_nothing_left(self) -> None:
+        super().assert_nothing_left()
+        for node in self.cluster.others:
+            there = node.network_node
+            wait_for(lambda there=there: not agents(there), f"no agent is left on node {there.number}")
+            wait_for(lambda there=there: not has_actor(there), f"no actor is left on node {there.number}")
+            wait_for(lambda there=there: not self._ours(there), f"nothing is left on node {there.number}")
+
+    def _ours(self, node: NetworkNode) -> list[processes.ProcessInfo]:
+        return [
+            each for each in node.processes() if any(word.startswith(("workers", "supervisor")) for word in each.words)
+        ]
