@@ -162,8 +162,6 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         calls=calls,
         errors=errors,
     )
-    if components.cluster is not None:
-        deletions.on_removed = components.cluster.transfers.remove
     descriptions = ModelDescriptions(
         settings=settings,
         loop=loop,
@@ -193,6 +191,9 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         errors=errors,
     )
     lists = ModelLists(models, headers, view, calls, errors)
+    if components.cluster is not None:
+        deletions.on_removed = components.cluster.transfers.remove
+        lists.where = components.cluster.transfers.where
     variants = VariantQueries(settings, loop, jobs, calls)
     disk = DiskCalls(
         loop=loop,

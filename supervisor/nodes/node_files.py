@@ -55,11 +55,13 @@ class NodeFiles:
         key = files_key(spec)
         return sorted(node for node, copies in self._nodes.items() if key in copies)
 
-    def nodes_of(self, model: str) -> list[str]:
-        """Return the other nodes with files of the model of this name."""
-        return sorted(
-            node for node, copies in self._nodes.items() if any(copy.model == model for copy in copies.values())
-        )
+    def by_model(self) -> dict[str, list[str]]:
+        """Return model → the other nodes that have its files."""
+        found: dict[str, list[str]] = {}
+        for node, copies in sorted(self._nodes.items()):
+            for model in {copy.model for copy in copies.values()}:
+                found.setdefault(model, []).append(node)
+        return found
 
     def paths(self, node: str, spec: ModelSpec) -> Mapping[str, str]:
         """Return path on the head → path on the node, for the files of a model; empty on the head."""

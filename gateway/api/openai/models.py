@@ -76,6 +76,8 @@ class ModelObject(msgspec.Struct, kw_only=True):
     supported: bool | UnsetType = UNSET
     unsupported_reason: str | UnsetType = UNSET
     """Why this machine cannot run it, empty if it can."""
+    nodes: list[str] | UnsetType = UNSET
+    """The machines of the server that have its files; only if the server has several."""
 
 
 class ModelList(msgspec.Struct, kw_only=True):
@@ -150,6 +152,7 @@ def model_object(entry: ModelEntry, name: str, *, whole: bool = False) -> ModelO
         shown.origin, shown.suggested = entry.origin, entry.suggested
         shown.unsupported_reason = "" if entry.loaded else entry.unsupported_reason
         shown.supported = not shown.unsupported_reason
+        shown.nodes = entry.nodes or UNSET
     return shown
 
 

@@ -44,13 +44,15 @@ def _show(models: list[ModelObject], unsupported: list[ModelObject]) -> None:
     if not models:
         click.echo("No model is downloaded yet; lemonbus list --all shows what can be pulled.", err=True)
         return
+    several = any(model.nodes for model in models)
     output.table(
-        ("NAME", "SIZE", "STATE", "RECIPE", "LABELS"),
+        ("NAME", "SIZE", "STATE", *(["NODES"] if several else []), "RECIPE", "LABELS"),
         [
             (
                 model.id,
                 _size(model),
                 _state(model),
+                *([" ".join(model.nodes or ["-"])] if several else []),
                 model.recipe,
                 " ".join(model.labels),
             )

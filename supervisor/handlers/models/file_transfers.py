@@ -242,6 +242,10 @@ class FileTransfers:
         self._node_files.node_left(node)
         self._senders.node_left(node)
 
+    def where(self) -> Mapping[str, list[str]] | None:
+        """Return model → the other nodes that have its files; None while the server has only its head."""
+        return self._node_files.by_model() if self._nodes else None
+
     # Removal
 
     def remove(self, model: str, files: Iterable[str]) -> None:

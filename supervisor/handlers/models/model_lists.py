@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 from msgspec import structs
 
 from protocol.messages.models import GetModel, ListModels, ModelEntry
+from protocol.models.nodes import HEAD
+from protocol.models.recipes import ModelOrigin
 from supervisor.handlers.models.file_headers import FileHeaders, file_key
 from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
@@ -34,6 +36,8 @@ class ModelLists:
         errors: InternalErrors,
     ) -> None:
         self._models, self._headers, self._view, self._calls, self._errors = models, headers, view, calls, errors
+        self.where: Callable[[], Mapping[str, list[str]] | None] = lambda: None
+        """Returns model → the other nodes that have its files; None if there are no other nodes."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -54,8 +58,10 @@ class ModelLists:
 
     def _answer(self, peer: str, call: ListModels | GetModel, entries: list[ModelEntry]) -> None:
         try:
-            saved = self._models.options.saved()
-            described = [self._with_context(with_loaded_state(self._view, entry)) for entry in entries]
+            saved, where = self._models.options.saved(), self.where()
+            described = [
+                _with_nodes(self._with_context(with_loaded_state(self._view, entry)), where) for entry in entries
+            ]
             shown = [
                 structs.replace(entry, saved_options=saved[entry.id]) if entry.id in saved else entry
                 for entry in described
@@ -74,6 +80,13 @@ class ModelLists:
         engine = model.facts if model is not None else None
         context = (engine.context if engine else 0) or self._models.context_size(entry.id) or trained
         return structs.replace(entry, context_length=context, max_context_window=trained)
+
+
+def _with_nodes(entry: ModelEntry, where: Mapping[str, list[str]] | None) -> ModelEntry:
+    """Return an entry that says on which nodes the files of its model are."""
+    if where is None or not entry.downloaded or entry.origin is not ModelOrigin.FILES:
+        return entry
+    return structs.replace(entry, nodes=[HEAD, *where.get(entry.id, [])])
 
 
 def with_loaded_state(view: SchedulerView, entry: ModelEntry) -> ModelEntry:

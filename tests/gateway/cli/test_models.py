@@ -30,6 +30,16 @@ def test_list(server: FakeServer, lemonbus: Ends) -> None:
     assert "lemonbus list --all" in err
 
 
+def test_list_shows_the_nodes_of_a_server_that_has_several(server: FakeServer, lemonbus: Ends) -> None:
+    spread = model("Spread", size=0.1, downloaded=True, nodes=["head", "gpu1"])
+    server.replies[ALL] = catalogue(spread, model("Far", size=0.0, downloaded=True, origin=ModelOrigin.SERVER))
+    assert [line.split() for line in lemonbus("list")[1].splitlines()] == [
+        ["NAME", "SIZE", "STATE", "NODES", "RECIPE", "LABELS"],
+        ["Spread", "100", "MB", "downloaded", "head", "gpu1", "llamacpp"],
+        ["Far", "-", "elsewhere", "-", "llamacpp"],
+    ]
+
+
 def test_list_calls_only_files_downloaded(server: FakeServer, lemonbus: Ends) -> None:
     own = model("Own", size=0.0, downloaded=True, origin=ModelOrigin.PROGRAM)
     far = model("Far", size=0.0, downloaded=True, origin=ModelOrigin.SERVER)

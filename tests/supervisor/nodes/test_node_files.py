@@ -67,7 +67,8 @@ def test_the_nodes_of_a_model() -> None:
     files.found("b", SPEC, PATHS)
     files.found("a", SPEC, PATHS, shared=["/n/m.gguf"])
     files.found("c", replace(SPEC, name="other", size=7), {})
-    assert files.nodes_with(SPEC) == files.nodes_of("m") == ["a", "b"]
+    assert files.nodes_with(SPEC) == ["a", "b"]
+    assert files.by_model() == {"m": ["a", "b"], "other": ["c"]}
     files.node_left("b")
     assert files.nodes_with(SPEC) == ["a"]
     assert not files.has("b", SPEC)

@@ -51,8 +51,8 @@ class DescriptionHarness:
         headers = FileHeaders(settings, loop, jobs, view)
         targets = ModelTargets(models, view)
         details = ModelDescriptions(settings, loop, models, targets, headers, view, calls, errors)
-        lists = ModelLists(models, headers, view, calls, errors)
-        self.handlers = {**headers.handlers(), **details.handlers(), **lists.handlers()}
+        self.lists = ModelLists(models, headers, view, calls, errors)
+        self.handlers = {**headers.handlers(), **details.handlers(), **self.lists.handlers()}
 
     def _start(self, _module: str, ended: Any, order: StartDescription) -> str:
         self.orders.append(order)

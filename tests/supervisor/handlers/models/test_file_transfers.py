@@ -193,7 +193,7 @@ def test_a_node_that_joins_is_asked_for_the_files_of_all_models(harness: Transfe
     found = FilesFetched("m3", {specs[3].path: specs[3].path}, [specs[3].path])
     harness.say(job, FilesFound([found, FilesFetched("never asked", {})]))
     assert harness.node_files.has("gpu", specs[3])
-    assert harness.node_files.nodes_of("m3") == ["gpu"]
+    assert harness.transfers.where() == {"m3": ["gpu"]}
     assert not harness.node_files.has("gpu", specs[4])
     assert harness.dismissed == [job.name]
 
@@ -233,7 +233,7 @@ def test_the_copies_of_a_deleted_model_are_removed(harness: TransferHarness) -> 
         "a": StartRemoval("m", [hub], ["/n/hub/models--o--m"]),
         "b": StartRemoval("m", []),  # a folder that it shares; prompt caches are also removed there
     }
-    assert harness.node_files.nodes_of("m") == []
+    assert harness.transfers.where() == {}
 
 
 def test_a_deletion_ends_the_copies_of_its_model(harness: TransferHarness) -> None:

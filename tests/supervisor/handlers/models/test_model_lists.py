@@ -74,3 +74,14 @@ def test_a_context_that_is_not_configured_is_the_trained_one(harness: Descriptio
     harness.get_model(1, "extra.tiny-chat")
     harness.described(LLAMA)
     assert (harness.answers[1].context_length, harness.answers[1].max_context_window) == (2048, 2048)
+
+
+def test_a_list_says_where_files_are_if_there_are_several_nodes(harness: DescriptionHarness) -> None:
+    harness.list_models(1)
+    harness.described(LLAMA, LLAMA)
+    here = [entry.id for entry in harness.answers[1] if entry.downloaded]
+    assert not any(entry.nodes for entry in harness.answers[1])
+    harness.lists.where = lambda: {here[0]: ["gpu1", "gpu2"], "deleted": ["gpu1"]}
+    harness.list_models(2, show_all=True)
+    nodes = {entry.id: entry.nodes for entry in harness.answers[2] if entry.nodes}
+    assert nodes == {here[0]: ["head", "gpu1", "gpu2"], here[1]: ["head"]}
