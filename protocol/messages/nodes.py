@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from protocol.messages.calls import repeated_call
+from protocol.messages.system_info import MachineInfo
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NodeFacts
 from protocol.times import Age, Seconds
@@ -34,11 +35,20 @@ class NodeProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a supervisor has welcomed it. One that was not has no model and no order."""
 
 
+class NodeHardware(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The machine of a node."""
+
+    machine: MachineInfo
+    drivers: list[str] = []
+    """Those of its graphics cards."""
+
+
 @control_message
 class NodeChanged(msgspec.Struct, frozen=True):
     """Agent → supervisor: what it says of its node from now on."""
 
     facts: NodeFacts
+    hardware: NodeHardware | None = None
 
 
 @control_message
@@ -84,6 +94,8 @@ class AgentSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     processes: list[NodeProcess] = []
     ended: list[ProcessEnded] = []
     """The latest ends, which a supervisor may not have read. At most :data:`MAX_ENDED`."""
+    hardware: NodeHardware | None = None
+    """None before the agent has got its settings."""
 
 
 @control_message

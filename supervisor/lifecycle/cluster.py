@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protocol.messages.model_transfer import ShareFiles, StartFileTransfer
 from protocol.messages.ray_cluster import WatchRayCluster
 from protocol.models.checkpoints import hub_cache
+from protocol.models.memory import EngineDevice
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
@@ -16,6 +18,7 @@ from supervisor.handlers.models.file_senders import FileSenders
 from supervisor.handlers.models.file_transfers import FileTransfers
 from supervisor.nodes.agents import NodeAgents
 from supervisor.nodes.cluster_placement import ClusterPlacement
+from supervisor.nodes.node_devices import NodeDevices
 from supervisor.nodes.node_files import NodeFiles
 from supervisor.nodes.node_placement import NodePlacement
 from supervisor.nodes.ray_nodes import RayNodes
@@ -43,6 +46,18 @@ class Cluster:
 
     def connect(self, components: Components) -> None:
         """Make what takes messages of agents, and tells the scheduler of nodes."""
+        self._head_devices = components.devices
+        self.devices = NodeDevices(
+            loop=components.loop,
+            jobs=components.jobs,
+            bus=components.bus,
+            workers=lambda node: [
+                self.placement.pid(each.worker) for each in components.scheduler.view.workers() if each.node == node
+            ],
+            closing=lambda: components.scheduler.view.closing,
+        )
+        components.devices.elsewhere, self.devices.on_read = self.devices.read, components.devices.on_read
+        components.held.elsewhere = self._held_on_devices
         self.agents = NodeAgents(
             settings=components.settings,
             loop=components.loop,
@@ -52,6 +67,7 @@ class Cluster:
             record=components.record,
             scheduler=components.scheduler,
             decisions=components.decisions,
+            devices=self.devices,
         )
         if components.settings.placement == "ray":
             self._ray = RayNodes(
@@ -73,7 +89,22 @@ class Cluster:
             decisions=components.decisions,
         )
         self.agents.on_joined, self.agents.on_left = self.transfers.node_joined, self.transfers.node_left
-        components.effects.fetch_files, components.effects.paths_at = self.transfers.fetch, self._paths_at
+        effects = components.effects
+        effects.fetch_files, effects.paths_at, effects.devices_at = (
+            self.transfers.fetch,
+            self._paths_at,
+            self._devices_at,
+        )
+
+    def _held_on_devices(self, worker: str, node: str) -> dict[str, int]:
+        return self.devices.used_by(node, self._others.pids(worker))
+
+    def _devices_at(self, worker: str, use: Callable[[list[EngineDevice]], None]) -> None:
+        node = self.placement.node_of(worker)
+        if node == HEAD:
+            self._head_devices.for_engines(use)
+        else:
+            self.devices.for_engines(node, use)
 
     def _paths_at(self, worker: str, spec: ModelSpec) -> Mapping[str, str]:
         return self.node_files.paths(self.placement.node_of(worker), spec)
@@ -89,6 +120,7 @@ class Cluster:
         messages.add(self.agents.handlers())
         messages.add(self.transfers.handlers())
         self.agents.start()
+        self.devices.start()
         if self._ray is not None:
             messages.add(self._ray.handlers())
 
@@ -106,5 +138,5 @@ class Cluster:
         return {**copies, WatchRayCluster: self._ray.take_over} if self._ray is not None else copies
 
     def problems(self) -> list[str]:
-        """Return what does not work with the cluster engine, as sentences."""
-        return self._ray.problems() if self._ray is not None else []
+        """Return what does not work with the cluster engine, and with the devices of nodes, as sentences."""
+        return [*(self._ray.problems() if self._ray is not None else []), *self.devices.problems()]

@@ -16,6 +16,7 @@ from msgspec import structs
 from protocol.messages.devices import DeviceReading, DevicesRead, ReadDevices
 from protocol.messages.system_info import MachineInfo
 from protocol.models.memory import HOST, Capacity, EngineDevice
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
@@ -54,9 +55,13 @@ class DeviceReadings:
         drivers: Collection[str],
         workers: Callable[[], list[int]],
         closing: Callable[[], bool],
+        node: str = HEAD,
     ) -> None:
-        """``drivers``: those of graphics cards. ``workers`` returns the pids of workers, ``closing`` whether the server ends."""
-        self._loop, self._jobs, self._bus = loop, jobs, bus
+        """``drivers``: those of graphics cards. ``workers`` returns the pids of workers, ``closing`` whether the server ends.
+
+        ``node``: where the devices, the workers and the job are.
+        """
+        self._loop, self._jobs, self._bus, self._node = loop, jobs, bus, node
         self._workers, self._closing = workers, closing
         self._names = {gpu.address: gpu.name for gpu in (*machine.amd_gpus, *machine.nvidia_gpus)}
         self._integrated = [gpu.address for gpu in machine.amd_gpus if gpu.integrated]
@@ -73,6 +78,8 @@ class DeviceReadings:
         self._has_read = False
         self.on_read: Callable[[float], None] = lambda _asked_at: None
         """Called after each reading, with the time when it was asked for."""
+        self.elsewhere: Handler = lambda _peer, _message, _payload: None
+        """Takes what jobs on other nodes have read."""
         self._first: list[Callable[[], None]] = []
         """What to call once the devices were read for the first time."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
@@ -80,13 +87,17 @@ class DeviceReadings:
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
-        return {DevicesRead: self._read}
+        return {DevicesRead: self._read_here}
 
     def start(self) -> None:
         """Read from now on, if there is any driver to ask."""
         if self._drivers:
-            self._start_job()
-            self._loop.every(INTERVAL_S, self._ask)
+            self.begin()
+            self._loop.every(INTERVAL_S, self.ask)
+
+    def begin(self) -> None:
+        """Start the job. :meth:`ask` is to be called every :data:`INTERVAL_S` from now on."""
+        self._start_job()
 
     def capacities(self) -> list[Capacity]:
         """Return the memory of each device that has its own."""
@@ -173,7 +184,7 @@ class DeviceReadings:
         if not self._closing():
             self._asked.clear()
             self._answered = False
-            self._job = self._jobs.start(MODULE, self._ended, self._order())
+            self._job = self._jobs.start(MODULE, self._ended, self._order(), self._node)
 
     def _order(self) -> ReadDevices:
         number = next(self._numbers)
@@ -185,7 +196,7 @@ class DeviceReadings:
         self._bus.send(self._job, order)
         return order.number
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
         """Ask for the next reading; if the last ones were not answered for too long, end the job."""
         if not self._job:
             return
@@ -198,7 +209,14 @@ class DeviceReadings:
         self._pause_s = max(PAUSE_AFTER_HANG_S, self._pause_s)
         self._jobs.give_up(self._job)
 
-    def _read(self, peer: str, message: DevicesRead, _payload: bytes) -> None:
+    def _read_here(self, peer: str, message: DevicesRead, payload: bytes) -> None:
+        if peer == self._job:
+            self.read(peer, message, payload)
+        else:
+            self.elsewhere(peer, message, payload)
+
+    def read(self, peer: str, message: DevicesRead, _payload: bytes) -> None:
+        """Take what a job has read, if it is the present one."""
         if peer != self._job or message.number not in self._asked:
             return
         at, self._answered = self._asked[message.number], True

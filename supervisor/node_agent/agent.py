@@ -30,6 +30,7 @@ from protocol.messages.nodes import (
     ConfigureNode,
     KillProcess,
     NodeChanged,
+    NodeHardware,
     NodeLeaves,
     NodeProcess,
     NodeRead,
@@ -50,7 +51,7 @@ from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.machine.host_memory import host_capacity
 from supervisor.node_agent.agent_link import AgentLink
 from supervisor.node_agent.agent_states import TRANSITIONS, AgentEvent, AgentState
-from supervisor.nodes.node_facts import read_node_facts
+from supervisor.nodes.node_facts import read_node_facts, read_node_hardware
 from supervisor.processes.local_placement import LocalPlacement
 
 KILL_TIMEOUT_S: Final = 5.0
@@ -81,6 +82,7 @@ class NodeAgent:
             settings.node, address.listening_host(), labels=settings.labels, resources=settings.resources
         )
         """More is known as soon as the supervisor has sent its settings."""
+        self._hardware: NodeHardware | None = None
         self._placement = LocalPlacement(loop, context)
         self._roles: dict[str, StartProcess] = {}
         """Process that runs → its order."""
@@ -125,7 +127,7 @@ class NodeAgent:
             )
             for name, order in self._roles.items()
         ]
-        return AgentSnapshot(self._facts, processes, list(self._ended))
+        return AgentSnapshot(self._facts, processes, list(self._ended), self._hardware)
 
     def _received(self, message: Any, payload: bytes) -> None:
         match message:
@@ -178,9 +180,10 @@ class NodeAgent:
         write_settings(settings, self._runtime.path)
         self._configured = True
         facts = read_node_facts(settings, own.node, self._facts.address, labels=own.labels, resources=own.resources)
-        if facts != self._facts:
-            self._facts = facts
-            self._link.send(NodeChanged(facts))
+        hardware = read_node_hardware(settings)
+        if (facts, hardware) != (self._facts, self._hardware):
+            self._facts, self._hardware = facts, hardware
+            self._link.send(NodeChanged(facts, hardware))
 
     def _start(self, order: StartProcess) -> None:
         """Start a process. An order may come twice, because the first one may have been lost."""

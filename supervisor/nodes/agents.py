@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -24,11 +25,14 @@ from protocol.messages.nodes import (
     ReadNode,
 )
 from protocol.messages.peers import Hello, Ping, Shutdown
+from protocol.models.memory import HOST
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.machine.held_memory import all_held
+from supervisor.nodes.node_devices import NodeDevices
 from supervisor.nodes.node_placement import NodePlacement
 from supervisor.nodes.node_registry import PING_INTERVAL_S, Node, NodeRegistry
 from supervisor.nodes.node_states import NodeConnection
@@ -81,8 +85,10 @@ class NodeAgents:
         record: ServerRecord,
         scheduler: Scheduler,
         decisions: Decisions,
+        devices: NodeDevices,
     ) -> None:
-        """No node has joined yet."""
+        """No node has joined yet. ``devices`` are told which nodes there are."""
+        self._devices = devices
         self._settings, self._loop, self._bus, self._peers = settings, loop, bus, peers
         self._placement, self._record, self._scheduler, self._decisions = placement, record, scheduler, decisions
         self._registry = NodeRegistry()
@@ -153,6 +159,7 @@ class NodeAgents:
         self._asked.pop(facts.name, None)  # its answer may be lost with the former connection
         is_new = self._registry.get(facts.name) is None
         node = self._registry.hello(facts, agent, now)
+        node.hardware = snapshot.hardware
         self.welcome(agent, message)
         self._bus.send(agent, ConfigureNode(self._settings.grace), self._settings_for_nodes())
         unknown = self._placement.hello(node.name, agent, snapshot)
@@ -179,6 +186,7 @@ class NodeAgents:
         return msgspec.json.encode(structs.replace(self._settings, api_key="", admin_api_key=""))
 
     def _joined(self, node: Node) -> None:
+        self._devices.joined(node.name, node.hardware)
         self._scheduler.node_joined(node.facts, self._loop.now())
         self._scheduler.node_drains(node.name, node.name in self._record.drained_nodes)
         self.read_memory(node.name)
@@ -200,7 +208,7 @@ class NodeAgents:
     def _node_changed(self, agent: str, message: NodeChanged, _payload: bytes) -> None:
         node = self._registry.of_agent(agent)
         if node is not None and message.facts.name == node.name:
-            node.facts = message.facts
+            node.facts, node.hardware = message.facts, message.hardware or node.hardware
             if not self._decisions.suspended:
                 self._joined(node)
 
@@ -218,8 +226,13 @@ class NodeAgents:
             return
         number = next(self._readings)
         self._asked[name] = (number, self._scheduler.view.memory_changes(name), self._loop.now())
-        workers = [each.worker for each in self._scheduler.view.workers() if each.node == name]
-        self._bus.send(node.agent, ReadNode(number, workers))
+        self._devices.refresh(name, partial(self._ask_memory, node, number))
+
+    def _ask_memory(self, node: Node, number: int) -> None:
+        """Ask the agent, once the devices were read. The node may have left meanwhile."""
+        if self._asked.get(node.name, (0,))[0] == number:
+            workers = [each.worker for each in self._scheduler.view.workers() if each.node == node.name]
+            self._bus.send(node.agent, ReadNode(number, workers))
 
     def _node_read(self, agent: str, message: NodeRead, _payload: bytes) -> None:
         node = self._registry.of_agent(agent)
@@ -227,11 +240,15 @@ class NodeAgents:
         if node is None or asked is None or asked[0] != message.number:
             return
         del self._asked[node.name]
-        node.memory, node.memory_read_at = message.capacities, asked[2]
+        node.memory = [*message.capacities, *self._devices.capacities(node.name)]
+        node.memory_read_at = asked[2]
         self._placement.figures_read(message.workers)
         if asked[1] == self._scheduler.view.memory_changes(node.name):
-            held = {worker: figures.held for worker, figures in message.workers.items()}
-            self._scheduler.memory_read(node.name, message.capacities, held, asked[2])
+            held = {
+                worker: all_held(figures.held.get(HOST, 0), self._devices.used_by(node.name, figures.resident))
+                for worker, figures in message.workers.items()
+            }
+            self._scheduler.memory_read(node.name, node.memory, held, asked[2])
 
     # Silence and ends
 
@@ -272,6 +289,7 @@ class NodeAgents:
             self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now())
         finally:
             self._decisions.suspended = suspended
+        self._devices.left(node.name)
         self.on_left(node.name)
         self._write_record()
         self._loop.call_later(_LEFT_BEHIND_S, lambda: self._dismiss(processes, why))

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from protocol.config.settings import Settings
+from protocol.messages.nodes import NodeHardware
 from protocol.models.nodes import NodeFacts
 from supervisor.backends.inventory import DEFAULT_BACKEND, INSTALLED, UPDATE_REQUIRED, BackendInventory
-from supervisor.machine import hardware
+from supervisor.machine import hardware, pci
 from supervisor.machine.host_memory import host_capacity
 
 
@@ -32,6 +33,12 @@ def read_node_facts(
         backends=usable_backends(settings, devices),
         memory=host_capacity(Path(settings.machine_dir)).total,
     )
+
+
+def read_node_hardware(settings: Settings) -> NodeHardware:
+    """Return the machine that this process runs on."""
+    drivers = pci.graphics_drivers(Path(settings.machine_dir))
+    return NodeHardware(hardware.read_machine(settings.machine_dir), sorted(drivers))
 
 
 def usable_backends(settings: Settings, devices: Collection[str]) -> list[str]:

@@ -165,6 +165,10 @@ class NodePlacement:
         figures = self._figures.get(name, _UNKNOWN_FIGURES)
         return figures.resident.get(pid, 0)
 
+    def pids(self, name: str) -> list[int]:
+        """Return the pids, on its node, of a worker and of what it had started when its node was read last."""
+        return list(self._figures.get(name, _UNKNOWN_FIGURES).resident)
+
     def held(self, name: str) -> Mapping[str, int]:
         """Return the bytes by place that what a worker has started held when its node was read last."""
         return self._figures.get(name, _UNKNOWN_FIGURES).held

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from protocol.messages.nodes import NODE_SILENCE_S
+from protocol.messages.nodes import NODE_SILENCE_S, NodeHardware
 from protocol.models.memory import Capacity
 from protocol.models.nodes import HEAD, NodeFacts
 from protocol.state_table import next_state
@@ -45,6 +45,8 @@ class Node(msgspec.Struct):
     """As it was read last."""
     memory_read_at: float = -math.inf
     """When that was asked for."""
+    hardware: NodeHardware | None = None
+    """None before its agent has got its settings."""
 
     @property
     def is_known(self) -> bool:

@@ -72,13 +72,16 @@ class EffectExecutor:
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
         self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
-        self._with_devices = with_devices
         self.read_body: Callable[[str], bytes] = lambda _file: b""
         """Returns the body of a request that a gateway has put into a file; raises OSError."""
         self.fetch_files: Callable[[str, ModelSpec, str], None] = lambda _model, _spec, _node: None
         """Brings the files of a model to a node."""
         self.paths_at: Callable[[str, ModelSpec], Mapping[str, str]] = lambda _worker, _spec: {}
         """Returns the paths that the files of a model have on the node of a worker, if it is not the head."""
+        self.devices_at: Callable[[str, Callable[[list[EngineDevice]], None]], None] = lambda _worker, use: (
+            with_devices(use)
+        )
+        """Calls with the devices of the node of a worker."""
         self.request_resources: Callable[[Sequence[Mapping[str, float]]], None] = lambda _bundles: None
         """Asks the cluster engine for further nodes."""
 
@@ -132,7 +135,7 @@ class EffectExecutor:
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))
             elif isinstance(message, CheckModel):
-                self._with_devices(partial(self._send_check, peer, message))
+                self.devices_at(peer, partial(self._send_check, peer, message))
                 return
             elif isinstance(message, Run) and message.spool and self._workers.node_of(peer) != HEAD:
                 message, payload = self._with_body(message)

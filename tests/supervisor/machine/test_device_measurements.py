@@ -73,7 +73,7 @@ def test_what_nvidias_library_shows_of_an_engine_corrects_the_next_estimate(
     loop: Any = SimpleNamespace(now=lambda: now[0], every=lambda *_: None, call_later=lambda *_: None)
     readings = DeviceReadings(
         loop=loop,
-        jobs=SimpleNamespace(start=lambda _module, _ended, order: orders.append(order) or "j1"),  # type: ignore[arg-type, func-returns-value]
+        jobs=SimpleNamespace(start=lambda _module, _ended, order, _node: orders.append(order) or "j1"),  # type: ignore[arg-type, func-returns-value]
         bus=SimpleNamespace(send=lambda _job, order: orders.append(order)),  # type: ignore[arg-type]
         machine=MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64")),
         drivers=["nvidia"],

@@ -12,6 +12,7 @@ from msgspec import structs
 from protocol.messages.devices import DeviceReading, DevicesRead, ReadDevices
 from protocol.messages.system_info import Cpu, Gpu, MachineInfo
 from protocol.models.memory import HOST, Capacity, EngineDevice
+from protocol.models.nodes import HEAD
 from supervisor.machine import device_readings
 from supervisor.machine.device_readings import INTERVAL_S, REFRESH_TIMEOUT_S, SILENCE_S, DeviceReadings
 from supervisor.runtime.jobs import OnEnded
@@ -61,8 +62,8 @@ class Harness:
 
         self._later(seconds, again)
 
-    def _start(self, module: str, ended: OnEnded, order: ReadDevices) -> str:
-        assert module == device_readings.MODULE
+    def _start(self, module: str, ended: OnEnded, order: ReadDevices, node: str) -> str:
+        assert (module, node) == (device_readings.MODULE, HEAD)
         self.jobs.append((f"j{len(self.jobs) + 1}", ended))
         self.orders.append(order)
         return self.jobs[-1][0]

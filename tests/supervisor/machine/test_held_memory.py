@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.models.memory import HOST
+from protocol.models.nodes import HEAD
 from supervisor.machine.held_memory import HeldMemory
 
 CARD = "0000:03:00.0"
@@ -19,7 +20,11 @@ def held(used: dict[str, int], on_host: int) -> HeldMemory:
         return used
 
     devices: Any = SimpleNamespace(devices=lambda: used, used_by=used_by)
-    processes: Any = SimpleNamespace(started_by=lambda _worker: [5, 6], held_bytes=lambda _worker: on_host)
+    processes: Any = SimpleNamespace(
+        started_by=lambda _worker: [5, 6],
+        held_bytes=lambda _worker: on_host,
+        node_of=lambda worker: "gpu2" if worker == "elsewhere" else HEAD,
+    )
     return HeldMemory(devices, processes)
 
 
@@ -36,3 +41,10 @@ def held(used: dict[str, int], on_host: int) -> HeldMemory:
 def test_what_an_engine_holds(used: dict[str, int], on_host: int, everything: dict[str, int]) -> None:
     assert held(used, on_host).on_devices("w1") == used
     assert held(used, on_host).all("w1") == everything
+
+
+def test_what_an_engine_of_another_node_holds_on_devices_is_read_there() -> None:
+    memory = held({CARD: 3}, 10)
+    assert memory.on_devices("elsewhere") == {}, "the processes of this machine with these pids are others"
+    memory.elsewhere = lambda worker, node: {f"{node}:{worker}": 4}
+    assert memory.on_devices("elsewhere") == {"gpu2:elsewhere": 4}

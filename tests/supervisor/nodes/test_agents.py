@@ -9,8 +9,18 @@ from unittest.mock import Mock
 import pytest
 
 from protocol.config.settings import Settings
-from protocol.messages.nodes import AgentSnapshot, NodeRead, NodeReport, NodeState, ReadNode
+from protocol.messages.nodes import (
+    AgentSnapshot,
+    NodeChanged,
+    NodeHardware,
+    NodeRead,
+    NodeReport,
+    NodeState,
+    ReadNode,
+    WorkerFigures,
+)
 from protocol.messages.peers import Hello
+from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import NodeFacts
 from protocol.wire import envelope
@@ -30,7 +40,11 @@ class AgentsHarness:
         self.sent: list[Any] = []
         bus: Any = SimpleNamespace(send=self._send, forget=lambda _agent: None)
         loop: Any = SimpleNamespace(now=lambda: self.now, call_later=lambda *_: None, every=lambda *_: None)
-        scheduler = Mock()
+        self.scheduler = scheduler = Mock()
+        self.refreshed: list[str] = []
+        self.devices = Mock()
+        self.devices.refresh = lambda node, done: (self.refreshed.append(node), done())
+        self.devices.capacities.return_value = []
         scheduler.view.closing = False
         scheduler.view.workers = list
         scheduler.view.memory_changes = lambda _node: 0
@@ -43,6 +57,7 @@ class AgentsHarness:
             record=ServerRecord(),
             scheduler=scheduler,
             decisions=Mock(suspended=False),
+            devices=self.devices,
         )
 
     def _send(self, _peer: str, message: Any, _payload: bytes = b"") -> None:
@@ -104,3 +119,34 @@ def test_a_lost_node_is_shown_without_its_memory(harness: AgentsHarness) -> None
     lost = harness.report()
     assert (lost.state, lost.age, lost.memory) == (NodeState.LOST, 5.0, [])
     assert len(harness.orders()) == 1
+
+
+def test_the_devices_of_a_node_are_part_of_its_memory(harness: AgentsHarness) -> None:
+    card = Capacity("0000:03:00.0", 24, 20)
+    harness.devices.capacities.return_value = [card]
+    harness.devices.used_by = lambda node, pids: (
+        {card.place: 3, HOST: 2} if (node, list(pids)) == ("gpu2", [7, 8]) else {}
+    )
+    harness.agents.read_memory("gpu2")
+    assert harness.refreshed == ["gpu2"]
+    workers = {"w1": WorkerFigures(7, {7: 1, 8: 5}, {HOST: 5}), "w2": WorkerFigures(9, {9: 1}, {HOST: 0})}
+    harness.agents.handlers()[NodeRead](AGENT, NodeRead(harness.orders()[-1], MEMORY, workers), b"")
+    (told,) = harness.scheduler.memory_read.call_args_list
+    assert told.args == ("gpu2", [*MEMORY, card], {"w1": {card.place: 3, HOST: 7}, "w2": {}}, 100.0)
+    assert [each.place for each in harness.report().memory] == [HOST, card.place]
+
+
+def test_the_devices_of_a_node_that_has_left_while_they_were_read_are_not_asked_for(harness: AgentsHarness) -> None:
+    waiting: list[Any] = []
+    harness.devices.refresh = lambda _node, done: waiting.append(done)
+    harness.agents.read_memory("gpu2")
+    harness.agents.unread(AGENT)
+    waiting.pop()()
+    assert harness.orders() == []
+    harness.devices.left.assert_called_once_with("gpu2")
+
+
+def test_what_a_node_says_of_its_hardware_is_passed_on(harness: AgentsHarness) -> None:
+    hardware = NodeHardware(MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64")), ["amdgpu"])
+    harness.agents.handlers()[NodeChanged](AGENT, NodeChanged(NodeFacts("gpu2"), hardware), b"")
+    assert [each.args for each in harness.devices.joined.call_args_list] == [("gpu2", None), ("gpu2", hardware)]

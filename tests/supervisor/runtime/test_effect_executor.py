@@ -164,3 +164,12 @@ def test_a_worker_elsewhere_gets_the_paths_of_its_node(message: CheckModel | Sta
         ("w1", {}, SPEC),
         ("w2", {"/m": "/n/m"}, SPEC),
     ]
+
+
+def test_a_check_on_another_node_knows_the_devices_there() -> None:
+    parts = Mock()
+    parts.workers.names.return_value = ["w2"]
+    made = executor(parts)
+    made.devices_at = lambda worker, use: use([EngineDevice("nvidia", worker)])
+    made.execute([effects.SendMessage("w2", CheckModel(SPEC))])
+    assert parts.bus.mock_calls == [call.send("w2", CheckModel(SPEC, [EngineDevice("nvidia", "w2")]))]
