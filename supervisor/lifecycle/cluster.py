@@ -21,6 +21,7 @@ from supervisor.nodes.cluster_placement import ClusterPlacement
 from supervisor.nodes.node_devices import NodeDevices
 from supervisor.nodes.node_files import NodeFiles
 from supervisor.nodes.node_placement import NodePlacement
+from supervisor.nodes.node_registry import Node
 from supervisor.nodes.ray_nodes import RayNodes
 from supervisor.nodes.spec_files import HeadFolders
 from supervisor.peers.handshake import Handshake
@@ -88,13 +89,21 @@ class Cluster:
             scheduler=components.scheduler,
             decisions=components.decisions,
         )
-        self.agents.on_joined, self.agents.on_left = self.transfers.node_joined, self.transfers.node_left
+        self.agents.on_joined, self.agents.on_left = self._node_joined, self._node_left
         effects = components.effects
         effects.fetch_files, effects.paths_at, effects.devices_at = (
             self.transfers.fetch,
             self._paths_at,
             self._devices_at,
         )
+
+    def _node_joined(self, node: Node) -> None:
+        self.devices.joined(node.name, node.hardware)
+        self.transfers.node_joined(node.name)
+
+    def _node_left(self, node: str) -> None:
+        self.devices.left(node)
+        self.transfers.node_left(node)
 
     def _held_on_devices(self, worker: str, node: str) -> dict[str, int]:
         return self.devices.used_by(node, self._others.pids(worker))

@@ -25,13 +25,11 @@ from protocol.messages.nodes import (
     ReadNode,
 )
 from protocol.messages.peers import Hello, Ping, Shutdown
-from protocol.models.memory import HOST
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.machine.held_memory import all_held
 from supervisor.nodes.node_devices import NodeDevices
 from supervisor.nodes.node_placement import NodePlacement
 from supervisor.nodes.node_registry import PING_INTERVAL_S, Node, NodeRegistry
@@ -87,7 +85,7 @@ class NodeAgents:
         decisions: Decisions,
         devices: NodeDevices,
     ) -> None:
-        """No node has joined yet. ``devices`` are told which nodes there are."""
+        """No node has joined yet. ``devices``: those of the nodes."""
         self._devices = devices
         self._settings, self._loop, self._bus, self._peers = settings, loop, bus, peers
         self._placement, self._record, self._scheduler, self._decisions = placement, record, scheduler, decisions
@@ -95,7 +93,7 @@ class NodeAgents:
         self._pings, self._readings = itertools.count(), itertools.count(1)
         self._asked: dict[str, tuple[int, int, float]] = {}
         """Node whose memory is being read → the number of the order, how often its memory had changed then, and when that was."""
-        self.on_joined: Callable[[str], None] = lambda _node: None
+        self.on_joined: Callable[[Node], None] = lambda _node: None
         """Called with a node that is in the server, also when it says something else of itself."""
         self.on_left: Callable[[str], None] = lambda _node: None
         """Called with a node that is not in the server any more."""
@@ -186,12 +184,11 @@ class NodeAgents:
         return msgspec.json.encode(structs.replace(self._settings, api_key="", admin_api_key=""))
 
     def _joined(self, node: Node) -> None:
-        self._devices.joined(node.name, node.hardware)
         self._scheduler.node_joined(node.facts, self._loop.now())
         self._scheduler.node_drains(node.name, node.name in self._record.drained_nodes)
         self.read_memory(node.name)
         self._write_record()
-        self.on_joined(node.name)
+        self.on_joined(node)
 
     def take_over(self) -> None:
         """Tell the scheduler which nodes there are, before it learns what runs there. Those that have not reported are lost."""
@@ -244,10 +241,7 @@ class NodeAgents:
         node.memory_read_at = asked[2]
         self._placement.figures_read(message.workers)
         if asked[1] == self._scheduler.view.memory_changes(node.name):
-            held = {
-                worker: all_held(figures.held.get(HOST, 0), self._devices.used_by(node.name, figures.resident))
-                for worker, figures in message.workers.items()
-            }
+            held = self._devices.held(node.name, message.workers)
             self._scheduler.memory_read(node.name, node.memory, held, asked[2])
 
     # Silence and ends
@@ -289,7 +283,6 @@ class NodeAgents:
             self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now())
         finally:
             self._decisions.suspended = suspended
-        self._devices.left(node.name)
         self.on_left(node.name)
         self._write_record()
         self._loop.call_later(_LEFT_BEHIND_S, lambda: self._dismiss(processes, why))

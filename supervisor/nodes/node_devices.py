@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from protocol.messages.devices import DevicesRead
-from protocol.messages.nodes import NodeHardware
-from protocol.models.memory import Capacity, EngineDevice
+from protocol.messages.nodes import NodeHardware, WorkerFigures
+from protocol.models.memory import HOST, Capacity, EngineDevice
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.machine.device_readings import INTERVAL_S, DeviceReadings
+from supervisor.machine.held_memory import all_held
 from supervisor.runtime.jobs import Jobs
 
 
@@ -80,6 +81,13 @@ class NodeDevices:
     def used_by(self, node: str, pids: Collection[int]) -> dict[str, int]:
         """Return place → memory that processes of a node used on its devices when they were read last."""
         return self._nodes[node].used_by(pids) if node in self._nodes else {}
+
+    def held(self, node: str, workers: Mapping[str, WorkerFigures]) -> dict[str, dict[str, int]]:
+        """Return worker → bytes by place that its engine holds on a node, of the host and of devices."""
+        return {
+            worker: all_held(figures.held.get(HOST, 0), self.used_by(node, figures.resident))
+            for worker, figures in workers.items()
+        }
 
     def refresh(self, node: str, done: Callable[[], None]) -> None:
         """Read the devices of a node, if any has memory of its own, and call ``done``."""

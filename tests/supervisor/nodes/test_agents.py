@@ -124,29 +124,34 @@ def test_a_lost_node_is_shown_without_its_memory(harness: AgentsHarness) -> None
 def test_the_devices_of_a_node_are_part_of_its_memory(harness: AgentsHarness) -> None:
     card = Capacity("0000:03:00.0", 24, 20)
     harness.devices.capacities.return_value = [card]
-    harness.devices.used_by = lambda node, pids: (
-        {card.place: 3, HOST: 2} if (node, list(pids)) == ("gpu2", [7, 8]) else {}
-    )
+    workers = {"w1": WorkerFigures(7, {7: 1, 8: 5}, {HOST: 5})}
+    held = {"w1": {card.place: 3, HOST: 5}}
+    harness.devices.held = lambda node, figures: held if (node, figures) == ("gpu2", workers) else {}
     harness.agents.read_memory("gpu2")
-    assert harness.refreshed == ["gpu2"]
-    workers = {"w1": WorkerFigures(7, {7: 1, 8: 5}, {HOST: 5}), "w2": WorkerFigures(9, {9: 1}, {HOST: 0})}
+    assert harness.refreshed == ["gpu2"], "before the agent is asked"
     harness.agents.handlers()[NodeRead](AGENT, NodeRead(harness.orders()[-1], MEMORY, workers), b"")
-    (told,) = harness.scheduler.memory_read.call_args_list
-    assert told.args == ("gpu2", [*MEMORY, card], {"w1": {card.place: 3, HOST: 7}, "w2": {}}, 100.0)
+    assert harness.scheduler.memory_read.call_args.args == ("gpu2", [*MEMORY, card], held, 100.0)
     assert [each.place for each in harness.report().memory] == [HOST, card.place]
 
 
 def test_the_devices_of_a_node_that_has_left_while_they_were_read_are_not_asked_for(harness: AgentsHarness) -> None:
     waiting: list[Any] = []
-    harness.devices.refresh = lambda _node, done: waiting.append(done)
+    left: list[str] = []
+    harness.report()
+    harness.answer()
+    harness.devices.refresh, harness.agents.on_left = lambda _node, done: waiting.append(done), left.append
+    asked = harness.orders()
     harness.agents.read_memory("gpu2")
     harness.agents.unread(AGENT)
     waiting.pop()()
-    assert harness.orders() == []
-    harness.devices.left.assert_called_once_with("gpu2")
+    assert harness.orders() == asked
+    assert left == ["gpu2"]
 
 
 def test_what_a_node_says_of_its_hardware_is_passed_on(harness: AgentsHarness) -> None:
     hardware = NodeHardware(MachineInfo("System", 1, Cpu("Cpu", 1, 1, "x86_64")), ["amdgpu"])
+    joined: list[NodeHardware | None] = []
+    harness.agents.on_joined = lambda node: joined.append(node.hardware)
     harness.agents.handlers()[NodeChanged](AGENT, NodeChanged(NodeFacts("gpu2"), hardware), b"")
-    assert [each.args for each in harness.devices.joined.call_args_list] == [("gpu2", None), ("gpu2", hardware)]
+    harness.agents.handlers()[NodeChanged](AGENT, NodeChanged(NodeFacts("gpu2", cpus=3)), b"")
+    assert joined == [hardware, hardware]

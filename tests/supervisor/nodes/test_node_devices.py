@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from protocol.messages.devices import DeviceReading, DevicesRead, ReadDevices
-from protocol.messages.nodes import NodeHardware
+from protocol.messages.nodes import NodeHardware, WorkerFigures
 from protocol.messages.system_info import Cpu, Gpu, MachineInfo
-from protocol.models.memory import Capacity, EngineDevice
+from protocol.models.memory import HOST, Capacity, EngineDevice
 from supervisor.machine.device_readings import FIRST_PAUSE_S, INTERVAL_S, REFRESH_TIMEOUT_S
 from supervisor.nodes.node_devices import NodeDevices
 from supervisor.runtime.jobs import OnEnded
@@ -88,6 +88,19 @@ def test_each_node_with_cards_is_read_by_a_job_of_its_own(harness: NodeDevicesHa
     harness.now += INTERVAL_S
     harness.tick()
     assert [job for job, _ in harness.orders] == ["j1", "j2", "j1"], "j2 has not answered yet"
+
+
+def test_what_an_engine_holds_on_its_node(harness: NodeDevicesHarness) -> None:
+    harness.devices.joined("a", WITH_CARD)
+    harness.answer("j1", CARD, DeviceReading("amd", "0000:c4:00.0", HOST, processes={5: 2, 7: 1}))
+    workers = {
+        "w1": WorkerFigures(4, {4: 1, 5: 9}, {HOST: 9}),
+        "w2": WorkerFigures(6, {6: 1}, {HOST: 0}),
+        "w3": WorkerFigures(6, {6: 1, 7: 8}, {HOST: 8}),
+    }
+    held = {"w1": {"0000:03:00.0": 4, HOST: 11}, "w2": {}, "w3": {HOST: 9}}
+    assert harness.devices.held("a", workers) == held
+    assert harness.devices.held("b", workers) == {"w1": {HOST: 9}, "w2": {}, "w3": {HOST: 8}}
 
 
 def test_a_reading_is_refreshed_for_a_decision(harness: NodeDevicesHarness) -> None:
