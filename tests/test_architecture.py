@@ -146,6 +146,7 @@ PIDS = {
         "supervisor/machine/held_memory.py",
         "supervisor/node_agent/agent.py",
         "supervisor/nodes/cluster_placement.py",
+        "supervisor/nodes/node_devices.py",
     ),
     r"\bendpoints\.(spool|lock_file)\(|\bRuntimeDirectory\b": (
         "protocol/wire/",

@@ -106,7 +106,7 @@ class Cluster:
         self.transfers.node_left(node)
 
     def _held_on_devices(self, worker: str, node: str) -> dict[str, int]:
-        return self.devices.used_by(node, self._others.pids(worker))
+        return self.devices.on_devices(node, self._others.pids(worker))
 
     def _devices_at(self, worker: str, use: Callable[[list[EngineDevice]], None]) -> None:
         node = self.placement.node_of(worker)

@@ -78,14 +78,14 @@ class NodeDevices:
         """Return the memory of each device of a node that has its own."""
         return self._nodes[node].capacities() if node in self._nodes else []
 
-    def used_by(self, node: str, pids: Collection[int]) -> dict[str, int]:
+    def on_devices(self, node: str, pids: Collection[int]) -> dict[str, int]:
         """Return place → memory that processes of a node used on its devices when they were read last."""
         return self._nodes[node].used_by(pids) if node in self._nodes else {}
 
     def held(self, node: str, workers: Mapping[str, WorkerFigures]) -> dict[str, dict[str, int]]:
         """Return worker → bytes by place that its engine holds on a node, of the host and of devices."""
         return {
-            worker: all_held(figures.held.get(HOST, 0), self.used_by(node, figures.resident))
+            worker: all_held(figures.held.get(HOST, 0), self.on_devices(node, figures.resident))
             for worker, figures in workers.items()
         }
 

@@ -81,10 +81,10 @@ def test_each_node_with_cards_is_read_by_a_job_of_its_own(harness: NodeDevicesHa
     assert [order.processes for _, order in harness.orders] == [[5], [6]]
     harness.answer("j1", CARD)
     assert harness.devices.capacities("a") == [CAPACITY]
-    assert harness.devices.used_by("a", [5]) == {"0000:03:00.0": 4}
+    assert harness.devices.on_devices("a", [5]) == {"0000:03:00.0": 4}
     for node in ("b", "c", "head"):
         assert harness.devices.capacities(node) == []
-        assert harness.devices.used_by(node, [5]) == {}
+        assert harness.devices.on_devices(node, [5]) == {}
     harness.now += INTERVAL_S
     harness.tick()
     assert [job for job, _ in harness.orders] == ["j1", "j2", "j1"], "j2 has not answered yet"
