@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from gateway.bus.pending_requests import PendingRequests
+from gateway.bus.pending_requests import CUT_OFF_TIMEOUT_S, PendingRequests
 from gateway.bus.worker_subscriptions import WORKER_ENDED, EventSocket, WorkerSubscriptions
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
@@ -108,7 +108,7 @@ class MessageHandlers:
         self._control = control
         self._pending = pending
         self._request_counts, self._received_ends = request_counts, received_ends
-        self._subscriptions = WorkerSubscriptions(control, self._end_worker)
+        self._subscriptions = WorkerSubscriptions(control, self._end_worker, self._cut_off)
         self._to_wake: dict[int, RequestExchange] = {}
         """Requests that got events and have not been woken yet."""
         self._errors_reported = INTERNAL_ERRORS.count
@@ -246,6 +246,11 @@ class MessageHandlers:
         if ends:
             self._session.send_end(work.AnswersReceived(worker, ends))
         self._pending.fail_attempts_of(worker, failure)
+
+    def _cut_off(self, worker: str) -> None:
+        """What a worker on another node did for this gateway is lost."""
+        lost = self._pending.cut_off(worker)
+        self._control.call_later(CUT_OFF_TIMEOUT_S, lambda: self._pending.fail_attempts(lost))
 
     # The supervisor
 

@@ -16,7 +16,6 @@ from protocol.messages.peers import WorkerGone
 
 DISCONNECT_TIMEOUT_S: Final = 0.1
 WORKER_ENDED: Final = Failure(Code.WORKER_GONE, "the worker process ended")
-UNREACHABLE: Final = Failure(Code.LOST, "the connection to the machine where the model runs is broken")
 _REMOTE: Final = "tcp:"
 
 
@@ -39,10 +38,16 @@ class EventSocket(Protocol):
 class WorkerSubscriptions:
     """The workers by name. Used in the hub only."""
 
-    def __init__(self, events: EventSocket, settle: Callable[[str, Failure], None]) -> None:
-        """Call ``settle(worker, failure)`` when no more events of a worker will arrive."""
+    def __init__(
+        self, events: EventSocket, settle: Callable[[str, Failure], None], cut_off: Callable[[str], None]
+    ) -> None:
+        """Call ``settle(worker, failure)`` when no more events of a worker will arrive.
+
+        ``cut_off(worker)`` is called when the connection to a worker on another node has ended: the worker may go on and be
+        reached again, but it cancels what it did for this gateway.
+        """
         self._events = events
-        self._settle = settle
+        self._settle, self._cut_off = settle, cut_off
         self._endpoints: dict[str, str] = {}
         self._ending: dict[str, WorkerGone] = {}
         self._supervisor_lost = False
@@ -80,10 +85,7 @@ class WorkerSubscriptions:
         return worker in self._endpoints
 
     def disconnected(self, endpoint: str) -> None:
-        """Settle the worker at ``endpoint`` if it is known to be gone: its connection has ended and was read to the end.
-
-        A worker on another node may go on and be reached again, but it cancels what it did for this gateway.
-        """
+        """Settle the worker at ``endpoint`` if it is known to be gone: its connection has ended and was read to the end."""
         for worker, known in list(self._endpoints.items()):
             if known != endpoint:
                 continue
@@ -93,7 +95,7 @@ class WorkerSubscriptions:
             if message is not None:
                 self._finish(message)
             elif endpoint.startswith(_REMOTE):
-                self._settle(worker, UNREACHABLE)
+                self._cut_off(worker)
 
     def supervisor_lost(self) -> None:
         """Take the end of a connection for the end of its worker, also for past ones: no message will say it."""

@@ -39,6 +39,7 @@ from supervisor.processes.placement import OnEnded, Survivor
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOverJob
+from supervisor.recovery.taken_over_nodes import TakenOverNodes
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
@@ -88,10 +89,8 @@ class Takeover:
         self._jobs = TakenOverJobs(jobs, job_kinds, self._job_ended)
         self._responses, self._messages, self._decisions = responses, messages, decisions
         self._handshake, self._monitor, self._gateway_ends = handshake, monitor, gateway_ends
-        self._other_versions, self._kill, self._agents = other_versions, kill, agents
-        self._at_once = agents.handlers() if agents is not None else {}
-        self._early: list[tuple[str, Hello, bytes]] = []
-        """Hellos of processes of other nodes that came before those of their agents."""
+        self._other_versions, self._kill = other_versions, kill
+        self._nodes = TakenOverNodes(agents, handshake)
         self._expected = ExpectedPeers()
         self._kept = KeptMessages()
         self._gateways: dict[str, GatewaySnapshot] = {}
@@ -109,7 +108,7 @@ class Takeover:
             self._expected.expect(gateway)
         for survivor in survivors:
             self._adopt(survivor)
-        for agent in self._agents.expect() if self._agents is not None else ():
+        for agent in self._nodes.expect():
             self._expected.expect(agent)
         counts = {"workers": len(self._workers.names()), "jobs": len(self._all_jobs.names())}
         log.info("recovering", **counts, missing=len(self._expected.missing))
@@ -140,9 +139,7 @@ class Takeover:
             log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
         elif isinstance(message, Pong):
             self._monitor.pong(peer, message, payload)
-        elif type(message) in self._at_once:
-            self._at_once[type(message)](peer, message, payload)
-        else:
+        elif not self._nodes.handle(peer, message, payload):
             self._keep(peer, message, payload)
         self._end_if_complete()
 
@@ -158,8 +155,7 @@ class Takeover:
         if message.role == "agent":
             self._agent_hello(peer, message, payload)
             return
-        if message.node and not known and not self._over:
-            self._early.append((peer, message, payload))
+        if not known and not self._over and self._nodes.keep(peer, message, payload):
             return
         if not self._handshake.accepts(peer, message, known=known):
             return
@@ -182,16 +178,13 @@ class Takeover:
         self._handshake.welcome(peer, message)
 
     def _agent_hello(self, agent: str, message: Hello, payload: bytes) -> None:
-        if not self._handshake.accepts(agent, message, known=self._agents is not None) or self._agents is None:
-            return
-        for survivor in self._agents.hello(agent, message, payload):
+        for survivor in self._nodes.agent_hello(agent, message, payload):
             self._adopt(survivor)
         self._expected.reported(agent)
         self._take_early()
 
     def _take_early(self) -> None:
-        early, self._early = self._early, []
-        for peer, message, payload in early:
+        for peer, message, payload in self._nodes.take_early():
             self._hello(peer, message, payload)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
@@ -244,7 +237,7 @@ class Takeover:
         now = self._loop.now()
         self._seconds += min(now - self._ticked, _LONGEST_TICK_S)
         self._ticked = now
-        if self._seconds >= TIMEOUT_S:
+        if self._seconds >= self._nodes.timeout(TIMEOUT_S):
             self._end()
             return
         if self._expected.all_reported:
@@ -263,8 +256,7 @@ class Takeover:
         self._over = True
         missing = self._kill_missing()
         self._take_early()  # their agents do not know them
-        if self._agents is not None:
-            self._agents.take_over()
+        self._nodes.take_over()
         world = self._workers.take_over(self._gateways, self._arrivals)
         taken_over = self._jobs.take_over()
         self._tell_gateways(world)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from gateway.bus.pending_requests import CUT_OFF_TIMEOUT_S
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
@@ -191,6 +193,29 @@ def test_without_a_supervisor_an_ended_connection_fails_the_requests_of_its_work
     assert exchange.failure is not None
     assert exchange.failure.code is Code.WORKER_GONE
     assert other.failure is None
+
+
+def test_a_broken_connection_to_another_node_is_told_at_once_to_clients_that_have_a_part_of_their_answer(
+    opened: OpenedSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later: list[tuple[float, Callable[[], None]]] = []
+    monkeypatch.setattr(opened.bus, "call_later", lambda *timer: later.append(timer))
+    opened.handlers.on_message(WorkerUp("w1", "tcp://10.0.0.1:7000"), b"")
+    begun, waiting, again, other = exchanges = [opened.start(label) for label in ("begun", "waiting", "again", "other")]
+    opened.grant(*exchanges[:3])
+    other.granted("w2", "tiny", 1)
+    begun.inbox.taken = True
+    opened.handlers.on_disconnected("tcp://10.0.0.1:7000")
+    assert begun.failure is not None
+    assert begun.failure.code is Code.LOST
+    assert [each.attempt for each in exchanges] == [1, 1, 1, 1], "the supervisor might choose the same worker"
+    again.fail(Failure(Code.NODE_LOST, "the supervisor says so"))
+    assert (again.attempt, again.failure) == (2, None)
+    [(seconds, callback)] = later
+    assert seconds == CUT_OFF_TIMEOUT_S
+    callback()
+    assert [each.attempt for each in exchanges] == [1, 2, 2, 1]
+    assert [each.failure for each in (waiting, again, other)] == [None, None, None]
 
 
 @pytest.mark.parametrize("end", ["worker", "supervisor", "grace"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gevent.event import Event
 
-from gateway.bus.worker_subscriptions import UNREACHABLE, WorkerSubscriptions
+from gateway.bus.worker_subscriptions import WorkerSubscriptions
 from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
 from tests.support.waiting import DEADLINE
@@ -19,6 +19,7 @@ class FakeEvents:
         self.connected: set[str] = set()
         self.over: set[str] = set()
         self.steps: list[str] = []
+        self.cut: list[str] = []
 
     def connect(self, endpoint: str) -> None:
         self.connected.add(endpoint)
@@ -35,7 +36,7 @@ class FakeEvents:
 
 def test_a_worker_is_settled_when_its_connection_has_ended_and_was_read() -> None:
     events = FakeEvents()
-    subscriptions = WorkerSubscriptions(events, lambda worker, _: events.steps.append(worker))
+    subscriptions = WorkerSubscriptions(events, lambda worker, _: events.steps.append(worker), events.cut.append)
     subscriptions.up("w1", "ipc:///w1")
     subscriptions.gone(WorkerGone("w1", FAILURE))
     assert events.steps == [], "its last events may still arrive"
@@ -47,7 +48,7 @@ def test_a_worker_is_settled_when_its_connection_has_ended_and_was_read() -> Non
 
 def test_a_worker_whose_connection_does_not_end_is_settled_after_a_moment() -> None:
     events, settled = FakeEvents(), Event()
-    subscriptions = WorkerSubscriptions(events, lambda *_: settled.set())
+    subscriptions = WorkerSubscriptions(events, lambda *_: settled.set(), events.cut.append)
     subscriptions.up("w1", "ipc:///w1")
     subscriptions.gone(WorkerGone("w1", FAILURE))
     assert settled.wait(DEADLINE)
@@ -57,20 +58,20 @@ def test_a_worker_whose_connection_does_not_end_is_settled_after_a_moment() -> N
 
 def test_what_a_worker_did_that_cannot_be_reached_has_ended_but_the_worker_may_be_reached_again() -> None:
     events, settled = FakeEvents(), []
-    subscriptions = WorkerSubscriptions(events, lambda *end: settled.append(end))
+    subscriptions = WorkerSubscriptions(events, lambda *end: settled.append(end), events.cut.append)
     for worker, endpoint in (("w1", "tcp://10.0.0.1:7000"), ("w2", "ipc:///w2")):
         subscriptions.up(worker, endpoint)
         subscriptions.disconnected(endpoint)
-    assert settled == [("w1", UNREACHABLE)], "the end of a worker on this node is reported by the supervisor"
+    assert (settled, events.cut) == ([], ["w1"]), "the end of a worker on this node is reported by the supervisor"
     assert subscriptions.knows("w1")
     events.over.add("tcp://10.0.0.1:7000")
     subscriptions.gone(WorkerGone("w1", FAILURE))
-    assert settled[1:] == [("w1", FAILURE)]
+    assert settled == [("w1", FAILURE)]
     assert events.connected == {"ipc:///w2"}
 
 
 def test_a_worker_that_nobody_named_is_settled_at_once() -> None:
     events = FakeEvents()
-    subscriptions = WorkerSubscriptions(events, lambda worker, _: events.steps.append(worker))
+    subscriptions = WorkerSubscriptions(events, lambda worker, _: events.steps.append(worker), events.cut.append)
     subscriptions.gone(WorkerGone("w1", FAILURE))
     assert events.steps == ["read", "w1"]

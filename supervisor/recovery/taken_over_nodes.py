@@ -1,0 +1,59 @@
+"""The other nodes of an earlier supervisor: their agents, and Hellos of their processes that come before those of the agents."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from protocol.messages.nodes import NODE_SILENCE_S
+from protocol.messages.peers import Hello
+from supervisor.peers.handshake import Agents, Handshake
+from supervisor.processes.placement import Survivor
+
+NODES_TIMEOUT_S: Final = NODE_SILENCE_S
+"""How long peers are waited for where there are other nodes: a break of a connection that is shorter loses nothing."""
+
+
+class TakenOverNodes:
+    """Nothing, on a server on one machine."""
+
+    def __init__(self, agents: Agents | None, handshake: Handshake) -> None:
+        self._agents, self._handshake = agents, handshake
+        self._at_once = agents.handlers() if agents is not None else {}
+        self._early: list[tuple[str, Hello, bytes]] = []
+
+    def timeout(self, usual: float) -> float:
+        """Return how long peers are waited for; ``usual``: on a server on one machine."""
+        return usual if self._agents is None else NODES_TIMEOUT_S
+
+    def expect(self) -> list[str]:
+        """Return the agents that are to say Hello."""
+        return self._agents.expect() if self._agents is not None else []
+
+    def agent_hello(self, agent: str, message: Hello, payload: bytes) -> list[Survivor]:
+        """Take an agent; return its processes, which are to be adopted."""
+        accepted = self._handshake.accepts(agent, message, known=self._agents is not None)
+        return self._agents.hello(agent, message, payload) if accepted and self._agents is not None else []
+
+    def handle(self, peer: str, message: Any, payload: bytes) -> bool:
+        """Handle a message of an agent at once; return False for any other message."""
+        handler = self._at_once.get(type(message))
+        if handler is not None:
+            handler(peer, message, payload)
+        return handler is not None
+
+    def keep(self, peer: str, message: Hello, payload: bytes) -> bool:
+        """Keep the Hello of an unknown process, if its agent may still name it."""
+        if message.node and self._agents is not None:
+            self._early.append((peer, message, payload))
+            return True
+        return False
+
+    def take_early(self) -> list[tuple[str, Hello, bytes]]:
+        """Return and forget the Hellos that were kept."""
+        early, self._early = self._early, []
+        return early
+
+    def take_over(self) -> None:
+        """Count the nodes whose agents have not reported as lost, and tell the scheduler of the others."""
+        if self._agents is not None:
+            self._agents.take_over()
