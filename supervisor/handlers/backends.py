@@ -78,11 +78,12 @@ class BackendJobs:
         internal_calls: InternalCalls,
         jobs: Jobs,
         calls: GatewayCalls,
+        changed: Callable[[], None],
     ) -> None:
-        """``devices``: returns the kinds of devices of this machine that are known so far."""
+        """``devices``: returns the kinds of devices of this machine that are known so far. ``changed``: called when others are installed."""
         self._settings, self._backends, self._devices = settings, backends, devices
         self._view, self._decisions, self._internal_calls = view, decisions, internal_calls
-        self._jobs, self._calls = jobs, calls
+        self._jobs, self._calls, self._changed = jobs, calls, changed
         self._tasks: dict[Key, BackendJob] = {}
         self._by_job: dict[str, BackendJob] = {}
 
@@ -220,6 +221,7 @@ class BackendJobs:
                 self._done(peer, call, version, result.files)
             else:
                 self._calls.reply(peer, call.number, result)
+        self._changed()
         self._decisions.reconcile()
 
     def _done(self, peer: str, call: Call, version: str, files: int = 1) -> None:

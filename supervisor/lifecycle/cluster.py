@@ -19,6 +19,7 @@ from supervisor.handlers.models.file_transfers import FileTransfers
 from supervisor.nodes.agents import NodeAgents
 from supervisor.nodes.cluster_placement import ClusterPlacement
 from supervisor.nodes.node_devices import NodeDevices
+from supervisor.nodes.node_facts import read_node_facts
 from supervisor.nodes.node_files import NodeFiles
 from supervisor.nodes.node_placement import NodePlacement
 from supervisor.nodes.node_registry import Node
@@ -89,6 +90,8 @@ class Cluster:
             scheduler=components.scheduler,
             decisions=components.decisions,
         )
+        self._settings, self._loop, self._scheduler = components.settings, components.loop, components.scheduler
+        self.read_head()
         self.agents.on_joined, self.agents.on_left = self._node_joined, self._node_left
         effects = components.effects
         effects.fetch_files, effects.paths_at, effects.devices_at = (
@@ -114,6 +117,11 @@ class Cluster:
             self._head_devices.for_engines(use)
         else:
             self.devices.for_engines(node, use)
+
+    def read_head(self) -> None:
+        """Tell the scheduler what the head has, as agents tell of their nodes: again when a backend was installed there."""
+        facts = read_node_facts(self._settings, HEAD, "", labels={}, resources={})
+        self._scheduler.node_joined(facts, self._loop.now())
 
     def _paths_at(self, worker: str, spec: ModelSpec) -> Mapping[str, str]:
         return self.node_files.paths(self.placement.node_of(worker), spec)

@@ -244,6 +244,7 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         internal_calls=components.internal_calls,
         jobs=jobs,
         calls=calls,
+        changed=components.cluster.read_head if components.cluster is not None else lambda: None,
     )
     taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
     return [inspection.handlers(), installs.handlers(), components.devices.handlers()], taken_over

@@ -12,12 +12,13 @@ from supervisor.handlers.backends import BackendJobs
 
 def test_a_call_joins_an_installation_that_outlived_a_supervisor(monkeypatch: Any) -> None:
     replies: list[object] = []
+    changed: list[str] = []
     jobs: Any = SimpleNamespace(dismiss=lambda _job: None)
     calls: Any = SimpleNamespace(reply=lambda _peer, _number, result: replies.append(result))
     others: Any = SimpleNamespace(reconcile=lambda: None)
     descriptor, backend = SimpleNamespace(recipe="llamacpp"), SimpleNamespace(name="cpu", directory="", path="")
     inventory: Any = SimpleNamespace(find=lambda *_: (descriptor, backend))
-    installs = BackendJobs(Settings(), inventory, list, others, others, others, jobs, calls)
+    installs = BackendJobs(Settings(), inventory, list, others, others, others, jobs, calls, lambda: changed.append(""))
     order = StartInstall("llamacpp", "cpu", "b1", "digest", "/cache")
     monkeypatch.setattr("supervisor.handlers.backends.installation_key", lambda *_: ("llamacpp", "cpu"))
     ended = installs.take_over("j1", order)
@@ -28,3 +29,4 @@ def test_a_call_joins_an_installation_that_outlived_a_supervisor(monkeypatch: An
     installs.handlers()[Installed]("j1", Installed(3), b"")
     ended("j1", "exit 0")
     assert replies == [BackendDone("llamacpp", "cpu", "b1", 3)]
+    assert changed, "the head can run other models now"
