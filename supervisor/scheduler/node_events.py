@@ -33,6 +33,7 @@ def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
     state.nodes[name].draining = draining
     for worker in state.workers.values():
         if worker.node == name and worker.model is not None:
+            worker.model.replica_set.next_replica_at = 0.0
             worker.model.replica_set.changed()
 
 

@@ -25,7 +25,6 @@ from supervisor.scheduler.loads.assignment import (
     models_to_load,
     release_if_checked,
 )
-from supervisor.scheduler.loads.node_assignment import suitable_nodes
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers, replica_choice
 from supervisor.scheduler.queue.grants import ALONE_S, ANNOUNCED_AFTER_S, announce_queued, grant_queued
@@ -35,7 +34,7 @@ from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.state_index import NEVER_DUE
-from supervisor.scheduler.worker_events import EVICTED, leaves_node, stop_reason
+from supervisor.scheduler.worker_events import EVICTED, stop_reason
 
 MAX_REMEMBERED_FAILURES: Final = 64
 """For this many models without a worker, the last failure is remembered."""
@@ -150,8 +149,7 @@ def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: Evicti
     worker = model.worker
     if worker is None or not worker.serves:
         return
-    asked = model.unloaders or replication.reloads_now(model) or state.closing
-    must = claim is not None or asked or model.stuck or leaves_node(state, model)
+    must = claim is not None or model.unloaders or replication.reloads_now(model) or state.closing or model.stuck
     if must and model.state is ModelState.READY:
         model_changes.drain(model, worker)
         fields = {"model": model.name, "worker": worker.id, "why": _why(state, model, claim)}
@@ -173,12 +171,10 @@ def _grant(state: SchedulerState, model: ScheduledModel, claims: Mapping[str, Ev
             servers = [
                 OpenReplica(each, each.worker, _before(each, claims))
                 for each in replicas
-                if each.worker is not None and replication.takes_requests(each) and not leaves_node(state, each)
+                if each.worker is not None and replication.takes_requests(each)
             ]
             replica_choice.grant_queued(state, servers, now)
     elif worker is not None and worker.serves and not model.unloaders and model.pending_spec is None:
-        if leaves_node(state, model):
-            return  # they wait for the engine on another node
         grant_queued(state, model, worker, _before(model, claims), now)
 
 
@@ -197,8 +193,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         return
     asked = bool(model.unloaders) or model.pending_spec is not None or state.closing
     evicted = claim is not None and claim.sure
-    moves = leaves_node(state, model) and not asked and not evicted
-    if not asked and not evicted and not moves and not model.stuck:
+    if not asked and not evicted and not model.stuck:
         return
     if model.grants:
         why = claim.why if claim is not None and evicted and not asked else stop_reason(state, model)
@@ -206,8 +201,6 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         state.emit(LogDecision("warning", "engine ended, the clients of its requests are gone", fields))
     if asked:
         reload = model.pending_spec is not None and not model.unloaders and not state.closing
-    elif moves:
-        reload = model.spec is not None and bool(suitable_nodes(state, model, model.spec, now))
     else:
         # Without a claim, it is loaded again without a request, as after a death.
         reload = not evicted

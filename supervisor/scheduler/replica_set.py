@@ -98,6 +98,8 @@ class ReplicaSet:
         self.loaders: list[PendingCall] = []
         self.service_s = 0.0
         self.scaling = ReplicaScaling(policy.min_replicas, policy.max_replicas)
+        self.leaves_nodes = False
+        """Whether a replica is on a node that drains."""
         self.next_replica_at = 0.0
         """Until when no further replica is tried, because one did not fit or has failed."""
 

@@ -1,14 +1,14 @@
 """How many replicas a model has, which of them take requests, and which one is loaded again with other options. Pure.
 
 A part of :mod:`supervisor.scheduler.reconcile`, for models with several replicas only; see
-:mod:`supervisor.scheduler.replica_set`.
+:mod:`supervisor.scheduler.replica_set`. A model on a node that drains gets another replica elsewhere, before the first one leaves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl, model_changes
@@ -26,7 +26,9 @@ _ON_THE_WAY: Final = TO_BE_LOADED | {ModelState.LOADING, ModelState.RESTARTING, 
 
 def adjust(state: SchedulerState, of: ReplicaSet, now: float) -> None:
     """Add a replica if too few run, or let one go if too many do. One at a time, while one of them is ready."""
-    if of.policy.max_replicas == 1 and len(of.replicas) == 1:
+    leaving = [each for each in of.replicas if _leaves_node(state, each)]
+    of.leaves_nodes = bool(leaving)
+    if of.policy.max_replicas == 1 and len(of.replicas) == 1 and not leaving and not of.replicas[0].retiring:
         return
     running = [each for each in of.replicas if each.keep_loaded or each.worker is not None]
     if not running:
@@ -45,12 +47,20 @@ def adjust(state: SchedulerState, of: ReplicaSet, now: float) -> None:
     )
     if any(each.unloaders or each.pending_spec is not None for each in running):
         return
+    if leaving:
+        _move_one(state, of, leaving, running, now)
+        return
     if len(running) > of.scaling.wanted:
         _let_one_go(state, of, running)
         return
     for each in running:
         each.retiring = False
-    number = _next_number(of, running, now)
+    _add_one(state, of, running, now)
+
+
+def _add_one(state: SchedulerState, of: ReplicaSet, staying: Sequence[ScheduledModel], now: float) -> None:
+    """Add a replica, if fewer are to stay than are wanted."""
+    number, lead = _next_number(of, staying, now), of.lead
     if number is not None and lead.spec is not None and not idle_ttl.expired(lead, now):
         replica = of.replica(number) or model_changes.add_replica(state, of, number)
         model_changes.keep_replica(replica, lead.spec)
@@ -72,7 +82,7 @@ def _next_number(of: ReplicaSet, running: Sequence[ScheduledModel], now: float) 
 
 def next_look(of: ReplicaSet, now: float) -> float:
     """Return when time alone may change something about the replicas of a model."""
-    if of.policy.max_replicas == 1 and len(of.replicas) == 1:
+    if of.policy.max_replicas == 1 and len(of.replicas) == 1 and not of.leaves_nodes:
         return math.inf
     times = [of.scaling.due_at]
     if of.next_replica_at > now:
@@ -84,6 +94,8 @@ def next_look(of: ReplicaSet, now: float) -> float:
 
 def is_settled(of: ReplicaSet, now: float) -> bool:
     """Return whether nothing is to be changed about the replicas of a model."""
+    if of.leaves_nodes:
+        return False
     if of.policy.max_replicas == 1 and len(of.replicas) == 1:
         return True
     running = [each for each in of.replicas if each.keep_loaded or each.worker is not None]
@@ -100,11 +112,42 @@ def give_up(state: SchedulerState, replica: ScheduledModel, now: float) -> None:
     replica.replica_set.next_replica_at = now + ANOTHER_TRY_S
 
 
+def _leaves_node(state: SchedulerState, model: ScheduledModel) -> bool:
+    """Return whether the node of a replica drains. A model that other servers run has no node to leave."""
+    worker, spec = model.worker, model.spec
+    return worker is not None and spec is not None and not spec.elsewhere and state.node_of(worker).draining
+
+
+def _move_one(
+    state: SchedulerState,
+    of: ReplicaSet,
+    leaving: list[ScheduledModel],
+    running: list[ScheduledModel],
+    now: float,
+) -> None:
+    """Load a replica elsewhere for one whose node drains; when that serves, or no node can take it, let the old one go."""
+    staying = [each for each in running if each not in leaving]
+    _add_one(state, of, staying, now)
+    staying = [each for each in of.replicas if each not in leaving and (each.keep_loaded or each.worker is not None)]
+    if any(each.state in _ON_THE_WAY or each.state is ModelState.ABSENT for each in staying):
+        return
+    one = next((each for each in leaving if each.retiring), None) or min(leaving, key=_worth)
+    why = "it was loaded on another node" if len(staying) >= of.scaling.wanted else "no other node can take it now"
+    _let_go(state, one, running, "model leaves its node, which drains", {"why": why})
+
+
 def _let_one_go(state: SchedulerState, of: ReplicaSet, running: list[ScheduledModel]) -> None:
     """Choose a replica that serves least, give it no more requests, and unload it once it has none."""
     spared = [each for each in running if each.state is not ModelState.READY and each is not of.lead]
     retiring = next((each for each in running if each.retiring), None)
     one = spared[-1] if spared else retiring or min(running, key=_worth)
+    _let_go(state, one, running, "replica unloaded, fewer suffice", {"wanted": of.scaling.wanted})
+
+
+def _let_go(
+    state: SchedulerState, one: ScheduledModel, running: list[ScheduledModel], event: str, why: dict[str, Any]
+) -> None:
+    """Give a replica no more requests, and unload it once it has none."""
     if one.state in (ModelState.UNLOADING, ModelState.DRAINING):
         return
     for each in running:
@@ -114,8 +157,8 @@ def _let_one_go(state: SchedulerState, of: ReplicaSet, running: list[ScheduledMo
         model_changes.stop_keeping(one)
         model_changes.release_worker(state, one)
     elif not one.grants and one.state is not ModelState.RELOADING:
-        fields = {"model": one.name, "replica": one.number, "worker": worker.id, "wanted": of.scaling.wanted}
-        state.emit(LogDecision("info", "replica unloaded, fewer suffice", fields))
+        fields = {"model": one.name, "replica": one.number, "worker": worker.id, **state.on_node(worker.node), **why}
+        state.emit(LogDecision("info", event, fields))
         model_changes.unload(state, one, worker)
 
 

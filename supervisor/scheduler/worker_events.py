@@ -232,12 +232,6 @@ def attempt_abandoned(state: SchedulerState, worker_id: str, key: RequestKey) ->
 # ---- the end ----------------------------------------------------------------------------------------------------
 
 
-def leaves_node(state: SchedulerState, model: ScheduledModel) -> bool:
-    """Return whether a model's engine is to end because its node is drained. One that runs outside the server has no node to leave."""
-    worker, spec = model.worker, model.spec
-    return worker is not None and spec is not None and not spec.elsewhere and state.node_of(worker).draining
-
-
 def stop_reason(state: SchedulerState, model: ScheduledModel) -> str:
     """Return why a model's engine is to end, for the log."""
     if state.closing:
@@ -246,8 +240,6 @@ def stop_reason(state: SchedulerState, model: ScheduledModel) -> str:
         return "an unload was requested"
     if model.pending_spec:
         return "it is loaded again with other options"
-    if leaves_node(state, model):
-        return "its node is drained"
     return "it keeps working for clients that are gone" if model.stuck and model.keep_loaded else EVICTED
 
 
