@@ -20,5 +20,6 @@ def scheduler_limits(settings: Settings) -> SchedulerLimits:
         restarts,
         memory_reserve=settings.memory_reserve,
         device_memory_reserve=settings.device_memory_reserve,
+        scales=settings.placement == "ray",
         verbose=settings.log_level in ("debug", "trace"),
     )

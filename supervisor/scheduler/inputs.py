@@ -26,6 +26,8 @@ class SchedulerLimits(NamedTuple):
     """Bytes of the host's memory that models never get."""
     device_memory_reserve: int = fitting.AUTOMATIC
     """The same for each device."""
+    scales: bool = False
+    """Whether a cluster engine may be asked for further nodes."""
     verbose: bool = False
     """Whether every grant is logged."""
 

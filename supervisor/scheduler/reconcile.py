@@ -15,7 +15,7 @@ from typing import Final
 
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl, model_changes, replication, spare_workers
-from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.effects import LogDecision, RequestResources
 from supervisor.scheduler.loads import dry_runs, progress
 from supervisor.scheduler.loads.assignment import (
     LAST_ORDER,
@@ -86,6 +86,8 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], now: float) -> None
         spare_workers.replace_silent_workers(state, now)
         spare_workers.keep_spares(state, candidates, now)
     _forget_unused(state, now)
+    if state.limits.scales and (bundles := state.unmet.changed(now)) is not None:
+        state.emit(RequestResources(bundles))
 
 
 def _replicas(of: Iterable[ReplicaSet]) -> list[ScheduledModel]:

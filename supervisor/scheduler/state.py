@@ -17,6 +17,7 @@ from supervisor.scheduler.backoff import FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import FileLocations, SchedulerLimits
+from supervisor.scheduler.loads.unmet_demand import UnmetDemand
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
 from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
@@ -68,6 +69,7 @@ class SchedulerState:
         self.closing = False
         self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts)}
         """By name. The head is always there."""
+        self.unmet = UnmetDemand()
         self.copies: dict[tuple[str, str], LoadProgressed] = {}
         """(model, node) → how much of the model's files has reached the node, for those that are on their way."""
         self.plans: list[PendingPlan] = []

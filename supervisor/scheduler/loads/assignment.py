@@ -132,6 +132,8 @@ class _Assignment:
             offer = nearest([offer, *others.refusals])
         if not ready and isinstance(offer.verdict, Insufficient | Blocked) and offer.verdict.shortfall is not None:
             offer = offer._replace(verdict=Wait(memory=True))
+        if ready and offer.effort >= Effort.BUSY_MODELS:
+            self._nodes.note_unmet(model, spec, offer.estimate)
         if not _refused(self._state, model, offer, self._now, undecided=checked and not ready):
             self._load(model, spec, request, offer.verdict, ready=ready)
 
@@ -155,6 +157,7 @@ class _Assignment:
         elif worker is not None and ready and isinstance(verdict, Fits):
             model_changes.choose_context(worker, context)
             model_changes.start_engine(state, model, spec, worker, self._now)
+            state.unmet.met(model.key)
 
 
 def _refused(state: SchedulerState, model: ScheduledModel, offer: Offer, now: float, *, undecided: bool) -> bool:

@@ -22,6 +22,7 @@ from supervisor.scheduler.effects import FetchFiles, LogDecision
 from supervisor.scheduler.loads import node_choice
 from supervisor.scheduler.loads.node_choice import Effort, Offer, offer_of
 from supervisor.scheduler.loads.node_views import NodeViews, request_of
+from supervisor.scheduler.loads.unmet_demand import bundle_of
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -100,6 +101,12 @@ class NodeAssignment:
         checked = len(self._state.nodes) == 1 or model.state is ModelState.CHECKED
         return model.estimate if checked else self._estimate_on(model, spec, name)
 
+    def note_unmet(self, model: ScheduledModel, spec: ModelSpec, estimate: MemoryEstimate) -> None:
+        """A model cannot be loaded now on any node."""
+        if self._state.limits.scales and not spec.elsewhere:
+            on_devices = any("gpu" in each.device.split() for each in spec.backends) or "gpu" in spec.device.split()
+            self._state.unmet.note(model.key, bundle_of(spec, estimate, on_devices=on_devices), self._now)
+
     def _others_leave_for(self, model: ScheduledModel) -> bool:
         """Return whether models already leave for this one: then it is loaded where they were."""
         return any(
@@ -161,6 +168,7 @@ class NodeAssignment:
         """Refuse what waits for a model that no node suits. One that is only kept loaded waits for such a node."""
         state, now = self._state, self._now
         model.search.over()
+        self.note_unmet(model, spec, node_choice.estimate_of_size(spec.size))
         if not model.is_lead:
             replication.give_up(state, model, now)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -25,6 +26,7 @@ from supervisor.scheduler.effects import (
     LogDecision,
     NoteDeath,
     NotifyGrant,
+    RequestResources,
     SendMessage,
     SpawnWorker,
 )
@@ -78,6 +80,8 @@ class EffectPlayer:
         self.fetches: list[str] = []
         self.copies: list[tuple[str, str]] = []
         """Models whose files are to be copied, and the nodes that lack them."""
+        self.requested: list[Mapping[str, float]] = []
+        """What the cluster engine was asked for last."""
         self.lacking: set[tuple[str, str]] = set()
         """(model, node): the node has not got the files of the model."""
         self.downloads: set[str] = set()
@@ -138,6 +142,8 @@ class EffectPlayer:
                 self.downloads.add(model)
             case FetchFiles(model, _, node):
                 self.copies.append((model, node))
+            case RequestResources(bundles):
+                self.requested = list(bundles)
             case ForgetModel(model):
                 self.forgotten.append(model)
             case LogDecision():

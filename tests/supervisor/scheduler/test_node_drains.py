@@ -1,72 +1,138 @@
-"""What the models of a node do when it is drained: their streams end there, and everything else waits for another node."""
+"""The models of a node that drains are loaded elsewhere, and serve meanwhile."""
 
 from __future__ import annotations
 
 from protocol.failures import Code
-from protocol.models.nodes import HEAD
+from protocol.models.memory import HOST
+from protocol.models.nodes import HEAD, NodeNeeds
+from protocol.worker_states import WorkerState
+from supervisor.scheduler.policy import FixedPolicies, ModelPolicy
+from tests.supervisor.scheduler.simulated_nodes import cluster, need, where
 from tests.supervisor.scheduler.simulation import Simulation
 
 
-def node_of(sim: Simulation, model: str) -> str:
-    """Return where the engine of a model answers, empty if none does."""
-    known = sim.scheduler.view.model(model)
-    worker = sim.scheduler.view.worker(known.worker) if known is not None and known.serves else None
-    return worker.node if worker is not None else ""
-
-
-def drained(sim: Simulation, model: str) -> str:
-    """Drain the node of a model; return the other one."""
-    node = node_of(sim, model)
-    sim.drain(node)
-    return "gpu2" if node == HEAD else HEAD
-
-
-def cluster(model: str) -> Simulation:
-    """A server with two machines, and a model that is loaded on one of them."""
-    sim = Simulation()
-    sim.join("gpu2")
-    sim.load(model, 1)
+def test_a_model_leaves_a_node_that_drains_when_it_is_loaded_elsewhere_and_serves_meanwhile() -> None:
+    sim = cluster(head=100, gpu2=60)
+    need(sim, a=50)
+    sim.load("a", size=50)
     sim.run_until_idle()
-    return sim
-
-
-def test_an_idle_model_moves_from_a_node_that_drains() -> None:
-    sim = cluster("a")
-    other = drained(sim, "a")
+    before = sim.submit("a")
+    sim.drain("gpu2")
+    during = sim.submit("a")
+    assert during in sim.order, "it serves on"
     sim.run_until_idle()
-    assert node_of(sim, "a") == other
-    assert [note.fields["why"] for note in sim.notes if note.event == "draining"] == ["its node is drained"]
-    assert sim.state.counters.get("evictions", 0) == 0
-
-
-def test_its_streams_end_first_and_later_requests_wait_for_the_other_node() -> None:
-    sim = cluster("a")
-    stream = sim.submit("a")
-    other = drained(sim, "a")
-    later = sim.submit("a")
+    assert sorted(where(sim)) == [("a", "gpu2"), ("a", HEAD)], "it has still requests to answer there"
+    after = sim.submit("a")
+    sim.finish(before)
+    sim.finish(during)
     sim.run_until_idle()
-    assert (sim.order, node_of(sim, "a") != other) == ([stream], True)
-    sim.finish(stream)
-    sim.run_until_idle()
-    assert (sim.order, node_of(sim, "a")) == ([stream, later], other)
+    assert where(sim) == [("a", HEAD)]
+    sim.finish(after)
+    assert not sim.refusals
+    assert sim.scheduler.view.counters.get("evictions", 0) == 0
+    (left,) = [note.fields for note in sim.notes if note.event == "model leaves its node, which drains"]
+    assert (left["node"], left["why"]) == ("gpu2", "it was loaded on another node")
 
 
-def test_a_drain_that_is_called_off_before_the_streams_have_ended_moves_nothing() -> None:
-    sim = cluster("a")
-    before = node_of(sim, "a")
-    stream = sim.submit("a")
-    drained(sim, "a")
-    later = sim.submit("a")
-    sim.drain(before, draining=False)
+def test_a_model_that_no_other_node_can_take_leaves_when_its_requests_have_ended() -> None:
+    sim = cluster(head=10, gpu2=60)
+    need(sim, a=50)
+    sim.load("a", size=50)
     sim.run_until_idle()
-    assert (sim.order, node_of(sim, "a")) == ([stream, later], before)
+    running = sim.submit("a")
+    sim.drain("gpu2")
+    sim.run_until_idle()
+    assert where(sim) == [("a", "gpu2")]
+    sim.finish(running)
+    sim.run_until_idle()
+    assert where(sim) == []
+    key = sim.submit("a")
+    sim.run_until_idle()
+    assert sim.refusals[key].code is Code.INSUFFICIENT_MEMORY
+
+
+def test_requests_that_wait_for_a_model_that_no_node_takes_beside_others_evict_one() -> None:
+    sim = cluster(head=60, gpu2=60)
+    need(sim, a=50, b=50)
+    sim.load("b", 901, needs=NodeNeeds(nodes=[HEAD]))
+    sim.run_until_idle()
+    sim.load("a", 902, size=50)
+    sim.run_until_idle()
+    sim.drain("gpu2")
+    sim.run_until_idle()
+    assert where(sim) == [("b", HEAD)], "the move alone evicts nothing"
+    key = sim.submit("a")
+    sim.run_until_idle()
+    assert where(sim) == [("a", HEAD)]
+    assert key in sim.order
+
+
+def test_a_model_that_is_loading_on_a_node_that_drains_is_moved_when_it_is_ready() -> None:
+    sim = cluster(head=100, gpu2=60)
+    need(sim, a=50)
+    sim.load("a", size=50)
+    sim.advance_to(WorkerState.LOADING)
+    sim.drain("gpu2")
+    sim.run_until_idle()
+    assert where(sim) == [("a", HEAD)]
+
+
+def test_a_node_that_does_not_drain_any_more_keeps_its_models() -> None:
+    sim = cluster(head=100, gpu2=60)
+    need(sim, a=50)
+    sim.load("a", size=50)
+    sim.run_until_idle()
+    running = sim.submit("a")
+    sim.drain("gpu2")
+    sim.drain("gpu2", draining=False)
+    sim.run_until_idle()
+    sim.finish(running)
+    sim.run_until_idle()
+    assert len(where(sim)) == 1
+    sim.pass_time(60.0)
+    sim.run_until_idle()
+    assert len(where(sim)) == 1
+
+
+def test_the_head_can_drain_as_well() -> None:
+    sim = cluster(head=60, gpu2=100)
+    need(sim, a=50)
+    sim.load("a", size=50)
+    sim.run_until_idle()
+    assert where(sim) == [("a", HEAD)]
+    sim.drain(HEAD)
+    sim.run_until_idle()
+    assert where(sim) == [("a", "gpu2")]
+    sim.load("b", 903)
+    sim.run_until_idle()
+    assert ("b", "gpu2") in where(sim)
+
+
+def test_with_several_engines_only_those_on_the_node_move() -> None:
+    policies = FixedPolicies({"a": ModelPolicy(min_replicas=2, max_replicas=2)})
+    sim = Simulation(9, policies=policies, memory_reserve=0, device_memory_reserve=0)
+    sim.machine[HOST] = 60
+    for name in ("gpu1", "gpu2"):
+        sim.join(name, machine={HOST: 60})
+    need(sim, a=50)
+    sim.run_until_idle()
+    sim.load("a", size=50)
+    sim.run_until_idle()
+    first, second = sorted(node for _, node in where(sim))
+    sim.drain(first)
+    sim.run_until_idle()
+    assert len(where(sim)) == 2
+    assert first not in {node for _, node in where(sim)}
+    assert second in {node for _, node in where(sim)}
 
 
 def test_a_model_that_no_other_node_may_run_is_unloaded_and_its_requests_are_told_why() -> None:
-    sim = cluster("a")
-    other = "gpu2" if node_of(sim, "a") == HEAD else HEAD
-    sim.drain(other)
-    assert drained(sim, "a") == other
+    sim = cluster(head=100, gpu2=100)
+    sim.drain(HEAD)
+    sim.load("a")
+    sim.run_until_idle()
+    sim.drain("gpu2")
+    sim.pass_time(1.0)
     sim.run_until_idle()
     assert sim.scheduler.view.model("a") is None, "it is not tried without a request"
     assert not [note for note in sim.notes if note.event == "load failed"]
@@ -75,7 +141,7 @@ def test_a_model_that_no_other_node_may_run_is_unloaded_and_its_requests_are_tol
     failure = sim.refusals[key]
     assert failure.code is Code.NO_NODE
     assert "its models are leaving it" in failure.message
-    sim.drain(other, draining=False)
-    sim.load("a", 2)
+    sim.drain(HEAD, draining=False)
+    sim.load("a", 902)
     sim.run_until_idle()
-    assert node_of(sim, "a") == other
+    assert where(sim) == [("a", HEAD)]
