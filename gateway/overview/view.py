@@ -133,4 +133,5 @@ def _node(node: NodeOverview, viewer: Viewer) -> NodeOverview:
 
 def _model(model: ModelOverview) -> ModelOverview:
     failure = structs.replace(model.failure, detail="") if model.failure is not None else None
-    return structs.replace(model, queue=[], worker_pid=0, engine_pid=0, command=[], failure=failure)
+    replicas = [structs.replace(each, worker="", worker_pid=0, engine_pid=0) for each in model.replicas]
+    return structs.replace(model, queue=[], worker_pid=0, engine_pid=0, command=[], failure=failure, replicas=replicas)

@@ -34,6 +34,24 @@ class QueueShare(msgspec.Struct, frozen=True):
     wait_s: Seconds
 
 
+class ReplicaReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of several engines of a model."""
+
+    number: int
+    """From 1."""
+    state: str
+    """A state of the model's lifecycle, for this engine alone."""
+    slots: int = 0
+    """Slots that requests may hold at once; 0 while there is no engine."""
+    running: int = 0
+    """Requests that it works on, reads included."""
+    worker: str = ""
+    worker_pid: int = 0
+    engine_pid: int = 0
+    node: str = ""
+    """Where its worker runs; empty on a server with one machine."""
+
+
 class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """One model that has a worker."""
 
@@ -70,6 +88,8 @@ class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it is unloaded if nothing uses it until then; 0: never, or it is busy."""
     node: str = ""
     """Where its worker runs; empty on a server with one machine."""
+    replicas: list[ReplicaReport] = []
+    """Its engines; empty unless it may have several. The other fields have the sums, and the facts of one engine."""
 
 
 class LoadInProgress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,6 +105,8 @@ class LoadInProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     total: int = 0
     """0: the engine does not say how far it is."""
     unit: str = ""
+    replica: int = 0
+    """The number of the engine, if it is not the first one of its model."""
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,6 +12,7 @@ import msgspec
 
 from protocol.failures import Code
 from protocol.messages.calls import Repetition, call_message, no_report, repeated_call
+from protocol.messages.health import ReplicaReport
 from protocol.messages.peers import LoadStage
 from protocol.times import Seconds, UnixTime
 
@@ -186,6 +187,8 @@ class ModelOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     deaths: ModelDeaths | None = None
     node: str = ""
     """Where its worker runs; empty on a server with one machine."""
+    replicas: list[ReplicaReport] = []
+    """Its engines; empty unless it may have several. The other fields have the sums, and the facts of one engine."""
 
 
 class Download(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,7 +15,14 @@ from supervisor.handlers.nodes import NodeReports
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, RemainingLimit, ServerSnapshot
+from supervisor.metrics.snapshot import (
+    EngineMetrics,
+    MachineSnapshot,
+    ModelSnapshot,
+    RemainingLimit,
+    ReplicaMemory,
+    ServerSnapshot,
+)
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.placement import ProcessFigures
@@ -57,7 +64,7 @@ class ServerSnapshots:
         ``engines``: the answers of engines that have metrics. ``measured``: models that are reported, loaded or not.
         """
         models = self._view.models()
-        serving = {model.worker for model in models if model.serves}
+        serving = {worker for model in models if model.serves for worker in model.workers}
         processes: dict[str, int] = {}
         memory_of = self._processes.resident_bytes
         for each in self._peers():
@@ -91,11 +98,12 @@ class ServerSnapshots:
         facts, memory_of = model.facts, self._processes.resident_bytes
         if not model.serves or facts is None:
             return ModelSnapshot(model.name, loaded=False, queued=model.queued)
+        engines = [each for each in model.replicas if each.serves]
         return ModelSnapshot(
             model.name,
             loaded=True,
             queued=model.queued,
-            slots=facts.slots,
+            slots=sum(each.facts.slots for each in engines if each.facts is not None) or facts.slots,
             slots_busy=model.busy,
             parameters=facts.parameters,
             context=facts.context,
@@ -103,6 +111,16 @@ class ServerSnapshots:
             worker_bytes=memory_of(model.worker, self._processes.pid(model.worker)),
             engine_bytes=memory_of(model.worker, facts.engine_pid),
             node=self._nodes.node_of(model.worker),
+            replicas=[
+                ReplicaMemory(
+                    each.number,
+                    memory_of(each.worker, self._processes.pid(each.worker)),
+                    memory_of(each.worker, each.facts.engine_pid),
+                    self._nodes.node_of(each.worker),
+                )
+                for each in engines
+                if each.facts is not None
+            ],
         )
 
 
@@ -140,7 +158,15 @@ class MetricsCalls:
 
     def _get(self, peer: str, call: GetMetrics, _payload: bytes) -> None:
         """Answer with all metrics as text once all processes have reported, or the time is over."""
-        workers = {model.worker: model.name for model in self._view.models() if model.serves}
+        workers = {
+            each.worker: (model.name, each.number)
+            for model in self._view.models()
+            for each in model.replicas
+            if each.serves
+        }
+        workers |= {
+            model.worker: (model.name, 0) for model in self._view.models() if model.serves and not model.replicas
+        }
         self._disks.refresh()
 
         def answer(answers: dict[str, bytes]) -> None:
@@ -148,7 +174,7 @@ class MetricsCalls:
             # import it.
             from supervisor.metrics import exposition  # noqa: PLC0415
 
-            engines = [EngineMetrics(name, answers.get(worker)) for worker, name in workers.items()]
+            engines = [EngineMetrics(of, answers.get(worker), number) for worker, (of, number) in workers.items()]
             answered = [engine for engine in engines if engine.text != b""]
             now = self._snapshots.take(answered, self._metrics.average_speeds())
             with_mullama = call.mullama or self._settings.mullama_metrics

@@ -31,6 +31,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.handlers.nodes import NodeReports
+from supervisor.handlers.replica_reports import replica_reports
 from supervisor.handlers.server_state import with_device
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.recent_figures import RecentFigures
@@ -109,7 +110,6 @@ class OverviewCalls:
         now = self._loop.now()
         self._dates.read(time.time(), now)
         self._disks.refresh()
-        workers = {each.name: each.worker for each in self._view.models()}
         requests = self._view.requests_in_flight(MAX_REQUESTS)
         memory = self._memory()
         report = OverviewReport(
@@ -123,7 +123,7 @@ class OverviewCalls:
             downloads={each.model: download_of(each) for each in self._downloads.reports(now)},
             requests={
                 f"{each.key.gateway}:{each.key.number}": request_overview(
-                    each, self._tokens.of(workers.get(each.model, ""), each.key), self._dates
+                    each, self._tokens.of(each.worker, each.key), self._dates
                 )
                 for each in requests
             },
@@ -147,7 +147,7 @@ class OverviewCalls:
 
     def _model_overviews(self, now: float) -> dict[str, ModelOverview]:
         """Return the models that have something to say, by their names."""
-        loads = {each.model: each for each in self._view.loads(now)}
+        loads = {each.model: each for each in self._view.loads(now) if not each.replica}
         failed = {each.model: each for each in self._view.failed_models(now)}
         deaths = self._record.deaths_by_model
         views = {each.name: each for each in self._view.models()}
@@ -171,6 +171,7 @@ class OverviewCalls:
             else "",
             worker_pid=self._processes.pid(view.worker) if view.worker else 0,
             node=self._nodes.node_of(view.worker),
+            replicas=replica_reports(view, self._processes.pid, self._nodes.node_of),
         )
 
     def _cancel(self, peer: str, call: CancelRequest, _payload: bytes) -> None:

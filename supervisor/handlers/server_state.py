@@ -33,6 +33,7 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.nodes import NodeReports
+from supervisor.handlers.replica_reports import replica_reports
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.latest_stats import LatestStats
@@ -197,6 +198,7 @@ class HealthReports:
             progress=self._view.progress(model.name),
             command=facts.command if facts else [],
             node=self._nodes.node_of(model.worker),
+            replicas=replica_reports(model, self._processes.pid, self._nodes.node_of),
             is_busy=bool(model.running or model.queued) or model.state is not ModelState.READY,
             pinned=model.pinned,
             ttl=model.ttl,
@@ -265,7 +267,7 @@ class StatsCalls:
 
         # A request whose end was not reported has a grant.
         models = self._view.models()
-        busy = [each.worker for each in models if each.busy and each.worker and shown(each.name)]
+        busy = [worker for each in models if each.busy and shown(each.name) for worker in each.workers]
         self._barrier.wait(busy, answer)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client import Metric
@@ -29,7 +29,8 @@ def merge_engine_families(engines: Iterable[EngineMetrics]) -> list[Metric]:
             documentation = family.documentation or "A metric of the engine"
             target = merged.setdefault(name, Metric(name, documentation, family.type))
             if target.type == family.type:
-                target.samples += [_with_model(sample, engine.model) for sample in family.samples]
+                labels = {"model": engine.model, **({"replica": str(engine.replica)} if engine.replica else {})}
+                target.samples += [_with_labels(sample, labels) for sample in family.samples]
     return list(merged.values())
 
 
@@ -46,6 +47,6 @@ def _counter_line(line: re.Match[str]) -> str:
     return line[0] if line[1].endswith("_total") else f"# TYPE {line[1]} gauge"
 
 
-def _with_model(sample: Sample, model: str) -> Sample:
-    """Return a sample of a model. Colons in names are for the rules of a Prometheus server, not for what it scrapes."""
-    return sample._replace(name=sample.name.replace(":", "_"), labels={**sample.labels, "model": model})
+def _with_labels(sample: Sample, labels: Mapping[str, str]) -> Sample:
+    """Return a sample of an engine. Colons in names are for the rules of a Prometheus server, not for what it scrapes."""
+    return sample._replace(name=sample.name.replace(":", "_"), labels={**sample.labels, **labels})

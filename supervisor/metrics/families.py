@@ -16,7 +16,7 @@ from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import HEAD
 from supervisor.metrics.accumulators import Counter, Histogram, Labels
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.metrics.snapshot import ModelSnapshot, ServerSnapshot
+from supervisor.metrics.snapshot import ModelSnapshot, ReplicaMemory, ServerSnapshot
 from supervisor.metrics.text_format import Family
 
 MAX_LOADS: Final = 64
@@ -109,14 +109,24 @@ def _model_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) ->
     yield _per_model(f"{prefix}queue_depth", "Requests that wait for a slot", models, "queued")
     yield _per_model(f"{prefix}slots", "Slots of an engine", loaded, "slots")
     yield _per_model(f"{prefix}slots_busy", "Slots in use", loaded, "slots_busy")
-    labels = ("model", "node") if now.nodes else ("model",)
-    workers: dict[Labels, float] = {(each.name, each.node)[: len(labels)]: each.worker_bytes for each in loaded}
-    engines: dict[Labels, float] = {(each.name, each.node)[: len(labels)]: each.engine_bytes for each in loaded}
+    labels = (
+        "model",
+        *(["node"] if now.nodes else []),
+        *(["replica"] if any(each.replicas for each in loaded) else []),
+    )
+    workers: dict[Labels, float] = {}
+    engines: dict[Labels, float] = {}
+    for model in loaded:
+        for its in model.replicas or (ReplicaMemory(0, model.worker_bytes, model.engine_bytes, model.node),):
+            known = {"model": model.name, "node": its.node, "replica": str(its.number or "")}
+            values = tuple(known[label] for label in labels)
+            workers[values], engines[values] = its.worker_bytes, its.engine_bytes
     yield Family(f"{prefix}worker_memory_bytes", "gauge", "Resident memory of a worker", labels, workers)
     yield Family(f"{prefix}engine_memory_bytes", "gauge", "Resident memory of an engine", labels, engines)
-    answered = {
-        engine.model: int(engine.text is not None) for engine in now.engines if metrics.has_series(engine.model)
-    }
+    answered: dict[str, float] = {}
+    for engine in now.engines:
+        if metrics.has_series(engine.model):
+            answered[engine.model] = min(answered.get(engine.model, 1), int(engine.text is not None))
     yield _gauge(f"{prefix}engine_metrics_up", "Whether an engine's own metrics are included", "model", answered)
 
 
@@ -136,6 +146,7 @@ def _failure_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) 
 
 
 def _load_families(prefix: str, loads: Sequence[LoadInProgress]) -> Iterator[Family]:
+    loads = [each for each in loads if not each.replica]  # the model of another one is ready
     ages = {each.model: each.age for each in loads}
     yield _gauge(
         f"{prefix}model_load_age_seconds", "Since when a model that is not ready is being loaded", "model", ages

@@ -11,6 +11,15 @@ from protocol.messages.nodes import NodeReport
 from protocol.models.memory import Capacity
 
 
+class ReplicaMemory(NamedTuple):
+    """What one of several engines of a model holds, and its worker."""
+
+    number: int
+    worker_bytes: int
+    engine_bytes: int
+    node: str = ""
+
+
 class ModelSnapshot(NamedTuple):
     """One model that has a worker, or that requests wait for."""
 
@@ -27,6 +36,8 @@ class ModelSnapshot(NamedTuple):
     engine_bytes: int = 0
     node: str = ""
     """Where its worker runs; empty on a server with one machine."""
+    replicas: Sequence[ReplicaMemory] = ()
+    """Its engines that answer, if it may have several."""
 
 
 class EngineMetrics(NamedTuple):
@@ -34,6 +45,8 @@ class EngineMetrics(NamedTuple):
 
     model: str
     text: bytes | None
+    replica: int = 0
+    """The number of the engine; 0: its model has only one."""
 
 
 class MachineSnapshot(NamedTuple):

@@ -66,7 +66,8 @@ def _label_text(names: Labels, values: Labels, model: int, shown_model: ShownMod
         if shown is None:
             return None
         values = (*values[:model], shown, *values[model + 1 :])
-    return ",".join([f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)])
+    shown_values = zip(names, values, strict=True)
+    return ",".join([f'{name}="{_escaped(value)}"' for name, value in shown_values if value or name != "replica"])
 
 
 @lru_cache(4096)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
+from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress, ReplicaReport
 from protocol.messages.model_files import DownloadReport
 from protocol.messages.nodes import NodeReport
 from protocol.messages.overview import (
@@ -48,6 +48,7 @@ class ModelSources(NamedTuple):
     device: str = ""
     worker_pid: int = 0
     node: str = ""
+    replicas: Sequence[ReplicaReport] = ()
 
     @property
     def is_shown(self) -> bool:
@@ -95,6 +96,7 @@ def model_overview(model: ModelSources, dates: Dates, now: float) -> ModelOvervi
         engine_pid=facts.engine_pid if facts is not None else 0,
         command=facts.command if facts is not None else [],
         node=model.node,
+        replicas=list(model.replicas),
     )
 
 

@@ -64,7 +64,7 @@ class RollingRestart:
         outdated = [
             (model.name, model.spec)
             for model in self._scheduler.view.models()
-            if model.worker and model.spec is not None and self._is_outdated(model.spec)
+            if model.worker and model.spec is not None and any(map(self._is_outdated, model.specs))
         ]
         for name, spec in outdated:
             if spec.engine and self._models.known(name) is None:

@@ -38,7 +38,8 @@ def waiting_shares(state: SchedulerState, name: str, most: int) -> list[WaitingS
 
 def _running(model: ScheduledModel, key: RequestKey, grant: SlotGrant) -> RequestView:
     api_key = grant.caller.key if grant.caller is not None else ""
-    return RequestView(key, model.name, grant.facts, api_key, grant.since, granted_at=grant.began)
+    worker = model.worker.id if model.worker is not None else ""
+    return RequestView(key, model.name, grant.facts, api_key, grant.since, granted_at=grant.began, worker=worker)
 
 
 def _waiting(model: ReplicaSet, waiting: QueuedRequest, position: int) -> RequestView:

@@ -100,6 +100,12 @@ class ModelView(NamedTuple):
         return [each.worker for each in self.replicas if each.worker] or ([self.worker] if self.worker else [])
 
     @property
+    def specs(self) -> list[ModelSpec]:
+        """What its engines are or will be loaded with."""
+        of_replicas = [each.spec for each in self.replicas if each.spec is not None]
+        return of_replicas or ([self.spec] if self.spec is not None else [])
+
+    @property
     def target(self) -> ModelTarget:
         """The model as it is or will be loaded."""
         return ModelTarget(self.name, self.type, self.spec)
@@ -155,6 +161,8 @@ class RequestView(NamedTuple):
     """In the queue, from 1."""
     wait_s: float = 0.0
     """Seconds until its grant, estimated."""
+    worker: str = ""
+    """Where it runs."""
 
 
 class WaitingShare(NamedTuple):

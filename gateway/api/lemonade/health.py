@@ -16,6 +16,7 @@ from protocol.messages.health import (
     HealthReport,
     LoadInProgress,
     QueueShare,
+    ReplicaReport,
     RunningModel,
 )
 from protocol.messages.peers import LoadStage, Peer
@@ -81,6 +82,8 @@ class RunningModelEntry(msgspec.Struct):
     engine_pid: int
     node: str | msgspec.UnsetType = msgspec.UNSET
     """Where it runs, if the server has several machines. Its pids are those of that machine."""
+    replicas: list[ReplicaReport] | msgspec.UnsetType = msgspec.UNSET
+    """Its engines, if it may have several. The other fields have the sums, and the facts of one engine."""
 
 
 class FailedModelEntry(msgspec.Struct):
@@ -108,6 +111,8 @@ class LoadEntry(msgspec.Struct):
     total: int
     """0: the engine does not say how far it is."""
     unit: str
+    replica: int | msgspec.UnsetType = msgspec.UNSET
+    """The number of the engine, if it is not the first one of its model."""
 
 
 class OperatorHealth(msgspec.Struct):
@@ -263,6 +268,7 @@ def _running_model(model: RunningModel, *, detail: bool) -> RunningModelEntry:
         worker_pid=model.worker_pid,
         engine_pid=model.engine_pid,
         node=model.node or msgspec.UNSET,
+        replicas=model.replicas or msgspec.UNSET,
     )
 
 
@@ -275,6 +281,7 @@ def _load(load: LoadInProgress) -> LoadEntry:
         done=load.done,
         total=load.total,
         unit=load.unit,
+        replica=load.replica or msgspec.UNSET,
     )
 
 

@@ -12,6 +12,8 @@ from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.live import words
 from gateway.cli.options import json_option, server_option
+from gateway.overview.view import Overview
+from protocol.messages.overview import ModelOverview
 
 _FACTS: Final = ("WAITING", "MEMORY", "DEVICE", "CONTEXT", "UNTIL")
 
@@ -32,19 +34,38 @@ def command(as_json: bool, server: ApiClient) -> None:
         output.table(
             ("NAME", "STATE", *(["NODE"] if overview.nodes else []), "RUNNING", *_FACTS),
             [
-                (
-                    name,
-                    words.state_of(model, overview.time),
-                    *([model.node or "-"] if overview.nodes else []),
-                    f"{model.running} of {model.slots}" if model.slots else "-",
-                    model.waiting,
-                    output.size(model.memory) if model.memory else "-",
-                    model.device or "-",
-                    model.context or "-",
-                    words.stay_of(model, overview.time) or "-",
-                )
+                row
                 for name, model in models.items()
+                for row in (_row(name, model, overview), *_replica_rows(model, overview))
             ],
         )
     else:
         click.echo(words.NO_MODEL, err=True)
+
+
+def _row(name: str, model: ModelOverview, overview: Overview) -> tuple[object, ...]:
+    return (
+        name,
+        words.state_of(model, overview.time),
+        *([model.node or "-"] if overview.nodes else []),
+        f"{model.running} of {model.slots}" if model.slots else "-",
+        model.waiting,
+        output.size(model.memory) if model.memory else "-",
+        model.device or "-",
+        model.context or "-",
+        words.stay_of(model, overview.time) or "-",
+    )
+
+
+def _replica_rows(model: ModelOverview, overview: Overview) -> list[tuple[object, ...]]:
+    """Return the lines of several engines, below that of their model."""
+    return [
+        (
+            f"  replica {each.number}",
+            each.state,
+            *([each.node or "-"] if overview.nodes else []),
+            f"{each.running} of {each.slots}" if each.slots else "-",
+            *["-"] * len(_FACTS),
+        )
+        for each in model.replicas
+    ]

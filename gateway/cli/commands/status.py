@@ -20,7 +20,7 @@ from gateway.cli import output
 from gateway.cli.api_client import ApiClient, last_lines
 from gateway.cli.live.words import NO_MODEL
 from gateway.cli.options import json_option, server_option
-from protocol.messages.health import EngineDeaths
+from protocol.messages.health import EngineDeaths, ReplicaReport
 
 
 @click.command("status", short_help="Show what the server is doing.")
@@ -73,8 +73,22 @@ def _models(health: ServerHealth) -> None:
     click.echo()
     output.table(
         ("MODEL", "STATE", *node, "RUNNING", "WAITING", "CONTEXT", "RECIPE", "LAST USE", "UNLOADED IN"),
-        [_row(model, loaded.get(model.model_name), with_node=bool(node)) for model in health.lemonbus.models],
+        [
+            row
+            for model in health.lemonbus.models
+            for row in (
+                _row(model, loaded.get(model.model_name), with_node=bool(node)),
+                *(_replica_row(each, with_node=bool(node)) for each in model.replicas or ()),
+            )
+        ],
     )
+
+
+def _replica_row(replica: ReplicaReport, *, with_node: bool) -> tuple[object, ...]:
+    """Return the line of one of several engines, below that of its model."""
+    node = [replica.node or "-"] if with_node else []
+    running = f"{replica.running} of {replica.slots or '?'}"
+    return (f"  replica {replica.number}", replica.state, *node, running, *["-"] * 5)
 
 
 def _row(model: RunningModelEntry, loaded: LoadedModelEntry | None, *, with_node: bool) -> tuple[object, ...]:
@@ -100,7 +114,7 @@ def _loads(loads: list[LoadEntry]) -> None:
         click.echo()
         rows = [
             (
-                load.model_name,
+                load.model_name + (f" (replica {load.replica})" if load.replica else ""),
                 load.stage,
                 output.duration(load.age_seconds),
                 f"{load.done} of {load.total} {load.unit}" if load.total else "-",

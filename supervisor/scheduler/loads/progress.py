@@ -37,7 +37,8 @@ def _shown(state: SchedulerState, model: ScheduledModel, now: float) -> LoadInPr
         stage = LoadStage.WAITING_FOR_MEMORY if model.lacks_memory else LoadStage.WAITING
     else:
         stage = _STAGES.get(model.state, LoadStage.STARTING)
-    shown = LoadInProgress(model.name, stage, round(age, 3), waiting)
+    replica = model.number if model.number > 1 else 0
+    shown = LoadInProgress(model.name, stage, round(age, 3), waiting, replica=replica)
     loading = model.worker.progress if model.worker is not None and model.state is ModelState.LOADING else None
     progress = copying or loading
     if progress is None:
