@@ -172,6 +172,7 @@ SHOWN_PIDS = (
     "supervisor/lifecycle/",
     "supervisor/handlers/metrics.py",
     "supervisor/handlers/overview.py",
+    "supervisor/handlers/replica_reports.py",
     "supervisor/handlers/server_state.py",
     "supervisor/overview/report.py",
     "supervisor/peers/peer_exit.py",

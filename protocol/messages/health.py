@@ -34,7 +34,7 @@ class QueueShare(msgspec.Struct, frozen=True):
     wait_s: Seconds
 
 
-class ReplicaReport(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReplicaReport(msgspec.Struct, frozen=True):
     """One of several engines of a model."""
 
     number: int
@@ -48,8 +48,8 @@ class ReplicaReport(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str = ""
     worker_pid: int = 0
     engine_pid: int = 0
-    node: str = ""
-    """Where its worker runs; empty on a server with one machine."""
+    node: str | msgspec.UnsetType = msgspec.UNSET
+    """Where its worker runs, if the server has several machines."""
 
 
 class RunningModel(msgspec.Struct, frozen=True, omit_defaults=True):

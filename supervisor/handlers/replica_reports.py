@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from protocol.messages.health import ReplicaReport
 from supervisor.scheduler.view_values import ModelView
 
@@ -19,7 +21,7 @@ def replica_reports(model: ModelView, pid: Callable[[str], int], node_of: Callab
             worker=each.worker,
             worker_pid=pid(each.worker) if each.worker else 0,
             engine_pid=each.facts.engine_pid if each.facts is not None else 0,
-            node=node_of(each.worker) if each.worker else "",
+            node=node_of(each.worker) or msgspec.UNSET,
         )
         for each in model.replicas
     ]
