@@ -47,7 +47,7 @@ def wait_both_ready(server: LemonbusServer, *before: int) -> list[dict[str, Any]
     return wait_for(ready, "both engines are ready", 60.0)
 
 
-class Answers:
+class ChatClients:
     """The answers that 8 clients get while a test breaks something."""
 
     def __init__(self, server: LemonbusServer) -> None:
@@ -55,19 +55,19 @@ class Answers:
         self.clients.start(CHAT, 8, max_tokens=4)
 
     def wait_for_more(self, count: int = 24) -> None:
-        """Wait until the clients have got so many more whole answers."""
+        """Wait until the clients have ``count`` more whole answers."""
         before = self.clients.answers[CHAT]
         wait_for(lambda: self.clients.answers[CHAT] >= before + count, "clients are answered", 60.0)
 
 
 @pytest.fixture
-def answers(server: LemonbusServer) -> Iterator[Answers]:
-    found = Answers(server)
+def answers(server: LemonbusServer) -> Iterator[ChatClients]:
+    found = ChatClients(server)
     yield found
     found.clients.stop()
 
 
-def test_both_engines_work_for_the_clients(server: LemonbusServer, answers: Answers) -> None:
+def test_both_engines_work_for_the_clients(server: LemonbusServer, answers: ChatClients) -> None:
     workers = {each["worker"] for each in replicas(server)}
     wait_for(lambda: workers <= granted(server), "both have worked", 60.0)
     answers.clients.stop()
@@ -90,7 +90,7 @@ def kill_worker(replica: dict[str, Any]) -> None:
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("kill", [kill_engine, kill_worker])
 def test_the_other_one_serves_while_one_is_started_again(
-    server: LemonbusServer, answers: Answers, kill: Callable[[dict[str, Any]], None], number: int
+    server: LemonbusServer, answers: ChatClients, kill: Callable[[dict[str, Any]], None], number: int
 ) -> None:
     answers.wait_for_more()
     one = next(each for each in replicas(server) if each["number"] == number)
@@ -102,7 +102,7 @@ def test_the_other_one_serves_while_one_is_started_again(
     assert len(answers.clients.failures) <= one["slots"], "a request failed whose answer had not begun there"
 
 
-def test_other_options_are_loaded_into_one_after_the_other(server: LemonbusServer, answers: Answers) -> None:
+def test_other_options_are_loaded_into_one_after_the_other(server: LemonbusServer, answers: ChatClients) -> None:
     before = [each["engine_pid"] for each in replicas(server)]
     answers.wait_for_more()
     assert server.client.post("/v1/load", {"model_name": CHAT, "ctx_size": 4096}).status == 200
@@ -119,7 +119,7 @@ def test_an_unload_is_answered_when_both_are_gone(server: LemonbusServer) -> Non
     assert replicas(server) == []
 
 
-def test_the_next_supervisor_takes_both_engines_over(server: LemonbusServer, answers: Answers) -> None:
+def test_the_next_supervisor_takes_both_engines_over(server: LemonbusServer, answers: ChatClients) -> None:
     before = {each["number"]: each["engine_pid"] for each in replicas(server)}
     answers.wait_for_more()
     kill_supervisor(server)
