@@ -125,6 +125,7 @@ PIDS = {
         "supervisor/processes/",
         "supervisor/keeper/",
         "supervisor/lifecycle/",
+        "supervisor/gateway_host/",
         "supervisor/reload/reloader.py",
     ),
     r"\bsocket_file\(": (

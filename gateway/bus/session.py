@@ -40,6 +40,7 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.calls import CallResult
 from protocol.messages.peers import LoadedCode
 from protocol.messages.readiness import ServerReadiness
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.wire import envelope
 
@@ -49,9 +50,11 @@ R = TypeVar("R")
 class SupervisorSession:
     """What this gateway has asked the supervisor for. It only changes in callbacks of gevent's hub."""
 
-    def __init__(self, gateway: str, settings: Settings, spool: Spool) -> None:
+    def __init__(self, gateway: str, settings: Settings, spool: Spool, node: str = HEAD) -> None:
         """Start without a supervisor."""
         self.id = gateway
+        self.node = node
+        """The node of this process."""
         self.settings = settings
         self.spool = spool
         self.admission = GatewayAdmission(self._overdue)

@@ -24,6 +24,7 @@ from gateway.bus.supervisor_socket import MAX_OUTBOX_MESSAGES, SupervisorSocket
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.messages.events import unpack_batch
+from protocol.messages.gateway_hosts import GatewayLeaves
 from protocol.messages.peers import Hello
 from protocol.models.nodes import HEAD
 from protocol.runtime import logs
@@ -275,7 +276,12 @@ class GatewayBus:
         self._log_sender.close()
         self._timer.stop()
         self._timer.close()
-        self.disconnect_control()
+        if self._address.remote and self._supervisor.dealer is not None:
+            frames.send(self._supervisor.dealer, envelope.encode(GatewayLeaves()))
+            self._control_watcher.stop()
+            self._control_watcher.close()
+        else:
+            self.disconnect_control()
         self._supervisor.close()
         for watcher in self._watchers:
             watcher.stop()

@@ -17,6 +17,7 @@ MAX_OUTBOX_MESSAGES: Final = 10_000
 
 Beyond that, only those that must arrive are sent.
 """
+_LINGER_MS: Final = 200
 Watch = Callable[[zmq.Socket[bytes], Callable[[], None]], Any]
 """Calls back in the hub when a socket has something to read; returns the watcher."""
 
@@ -95,9 +96,10 @@ class SupervisorSocket:
         self._process = ProcessWatch(pid, self._ended)
 
     def close(self) -> None:
-        """Drop the connection, and watch nothing."""
-        self.drop()
+        """Drop the connection, and watch nothing. The last message to another node gets a moment to leave."""
         if self._remote is not None:
-            self._remote.drop()
+            self._remote.drop(_LINGER_MS)
+        else:
+            self.drop()
         if self._process is not None:
             self._process.close()

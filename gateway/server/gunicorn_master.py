@@ -182,7 +182,7 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
         """Return the WSGI application (in the worker, after the fork)."""
         gateway = ids.peer_id("gateway")
         spool = Spool(endpoints.spool(self.process_context.runtime), gateway, self.settings.spool_limit)
-        self.session = SupervisorSession(gateway, self.settings, spool)
+        self.session = SupervisorSession(gateway, self.settings, spool, self.process_context.node)
         return create_app(self.session)
 
     def post_worker_init(self, worker: GunicornWorker) -> None:

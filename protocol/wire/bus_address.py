@@ -9,6 +9,7 @@ Nothing here opens a socket: see ``curve.py`` and ``bus_connection.py``.
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import os
 import socket
@@ -23,6 +24,10 @@ MEMBERSHIP_FILE: Final = "cluster.json"
 """In the runtime directory of each node, readable only for its user; there is none on a server without a cluster."""
 _LAST_PORT: Final = 65_534
 """The port after it is that of the log records."""
+_JOIN: Final = "lbj-"
+"""By which people, and scanners for leaked secrets, recognize a token."""
+_KEY_LENGTH: Final = 40
+_WRONG: Final = "not a token as `lemonbus nodes token` prints it"
 _NO_CLUSTER: Final = "a server without a cluster has no tcp sockets"
 
 
@@ -158,3 +163,20 @@ def write_membership(runtime: Path, membership: ClusterMembership | None) -> Non
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(msgspec.json.encode(membership))
     draft.replace(path)
+
+
+def encode_token(keys: MemberKeys) -> str:
+    """Return the token with which processes of other machines join: it has everything but the address."""
+    return _JOIN + base64.urlsafe_b64encode(msgspec.json.encode(keys)).decode().rstrip("=")
+
+
+def decode_token(text: str) -> MemberKeys:
+    """Return what a token has; raises ValueError if it is none."""
+    body = text.strip().removeprefix(_JOIN)
+    try:
+        keys = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=MemberKeys)
+    except (ValueError, msgspec.MsgspecError):
+        raise ValueError(_WRONG) from None
+    if {len(keys.supervisor), len(keys.member.public), len(keys.member.secret)} != {_KEY_LENGTH}:
+        raise ValueError(_WRONG)
+    return keys

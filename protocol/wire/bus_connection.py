@@ -34,6 +34,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 ON_OTHER_NODE: Final = -1
 """In place of a supervisor's pid, for a peer on another node."""
 _MONITORED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
 _HANDSHAKE_SUCCEEDED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 _EVENT: Final = struct.Struct("=H")
 """The kind of an event, with which a monitor's message begins."""
@@ -105,6 +106,8 @@ class RemoteConnection:
         """Whether the supervisor has accepted the connection, which may have ended since."""
         self.ended = False
         """Whether the connection has ended, or could not be made."""
+        self.refused = False
+        """Whether something accepted the connection and broke it off before the handshake was over: the keys do not match."""
         connect_once(dealer, address, peer, limit)
 
     def look(self) -> None:
@@ -114,9 +117,11 @@ class RemoteConnection:
                 event = self.monitor.recv_multipart(zmq.NOBLOCK)[0]
             except zmq.Again:
                 return
-            if _EVENT.unpack_from(event)[0] == _HANDSHAKE_SUCCEEDED:
+            kind = _EVENT.unpack_from(event)[0]
+            if kind == _HANDSHAKE_SUCCEEDED:
                 self.connected = True
             else:
+                self.refused = self.refused or (kind == _DISCONNECTED and not self.connected)
                 self.ended = True
 
     def close(self, linger: int = 0) -> None:

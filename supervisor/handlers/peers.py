@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protocol import UNDERSTOOD
 from protocol.ids import RequestKey
+from protocol.messages.gateway_hosts import GATEWAY_HOST
 from protocol.messages.peers import Hello, Pong, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
 from protocol.runtime import logs
@@ -12,7 +13,7 @@ from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.limits.key_admission import KeyAdmission
-from supervisor.peers.handshake import Agents, Handshake
+from supervisor.peers.handshake import Agents, Handshake, OtherGateways
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.peers.peer_exit import GatewayEnds
@@ -46,12 +47,14 @@ class PeerMessages:
         handshake: Handshake,
         monitor: PeerMonitor,
         agents: Agents | None = None,
+        other_gateways: OtherGateways | None = None,
     ) -> None:
         self._loop, self._bus, self._peers, self._workers = loop, bus, peers, workers
         self._gateway, self._jobs, self._scheduler = gateway, jobs, scheduler
         self._admission, self._accounting = admission, accounting
         self._gateway_ends, self._other_versions = gateway_ends, other_versions
         self._handshake, self._monitor, self._agents = handshake, monitor, agents
+        self._other_gateways = other_gateways
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -59,7 +62,9 @@ class PeerMessages:
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         """Register a peer, and send it what it needs to begin. One that is already registered begins anew."""
-        if not self._handshake.accepts(peer, message, known=self._is_expected(peer, message.role)):
+        if message.node and message.role in ("gateway", GATEWAY_HOST) and not self._takes_part(peer, message):
+            return
+        if not self._handshake.accepts(peer, message, known=self._is_expected(peer, message)):
             return
         if message.role == "agent":
             if self._agents is not None:
@@ -78,6 +83,11 @@ class PeerMessages:
         elif not payload or not envelope.unpack_payload(payload, JobSnapshot).order:
             self._jobs.send_order(peer)
 
+    def _takes_part(self, peer: str, hello: Hello) -> bool:
+        """Take a gateway of another node, or the host of some; return whether it is a gateway that takes part."""
+        others = self._other_gateways
+        return others is not None and others.hello(peer, hello, self._gateway_ends.gone)
+
     def _worker_hello(self, peer: str, payload: bytes, *, known: bool) -> None:
         if known and not self._take_up_worker(peer, envelope.unpack_payload(payload, WorkerSnapshot)):
             log.error("worker killed", worker=peer, why="messages to it were lost")
@@ -90,8 +100,9 @@ class PeerMessages:
 
     def _gateway_hello(self, message: Hello, payload: bytes, *, known: bool) -> None:
         peer = message.id
-        self._gateway.joined(message, self._gateway_ends.gone)
-        self._gateway.worker_up(peer)
+        if not message.node:
+            self._gateway.joined(message, self._gateway_ends.gone)
+            self._gateway.worker_up(peer)
         if known:
             self._cancel_unwanted(peer, envelope.unpack_payload(payload, GatewaySnapshot))
             self._admission.gateway_reconnected(peer)
@@ -102,12 +113,16 @@ class PeerMessages:
         known = self._peers.get(gateway)
         self._bus.send(gateway, WorkerUp(worker, self._workers.endpoint(worker, known.node if known else "")))
 
-    def _is_expected(self, peer: str, role: str) -> bool:
-        if role == "worker":
-            return self._scheduler.view.worker(peer) is not None
-        if role == "agent":
-            return self._agents is not None
-        return role != "job" or peer in self._jobs.names()
+    def _is_expected(self, peer: str, hello: Hello) -> bool:
+        match hello.role:
+            case "worker":
+                return self._scheduler.view.worker(peer) is not None
+            case "agent":
+                return self._agents is not None
+            case "job":
+                return peer in self._jobs.names()
+            case _:
+                return True
 
     def _take_up_worker(self, peer: str, snapshot: WorkerSnapshot) -> bool:
         """Continue with a worker whose last connection may have lost messages; return False if that is impossible."""

@@ -24,6 +24,7 @@ from supervisor.nodes.node_files import NodeFiles
 from supervisor.nodes.node_placement import NodePlacement
 from supervisor.nodes.node_registry import Node
 from supervisor.nodes.ray_nodes import RayNodes
+from supervisor.nodes.remote_gateways import RemoteGateways
 from supervisor.nodes.spec_files import HeadFolders
 from supervisor.peers.handshake import Handshake
 from supervisor.processes.local_placement import LocalPlacement
@@ -44,6 +45,7 @@ class Cluster:
         self.node_files = NodeFiles()
         self.agents: NodeAgents
         self.transfers: FileTransfers
+        self.gateways: RemoteGateways
         self._ray: RayNodes | None = None
 
     def connect(self, components: Components) -> None:
@@ -70,6 +72,15 @@ class Cluster:
             scheduler=components.scheduler,
             decisions=components.decisions,
             devices=self.devices,
+        )
+        self.gateways = RemoteGateways(
+            settings=components.settings,
+            boot=components.process_context.boot,
+            loop=components.loop,
+            bus=components.bus,
+            peers=components.peers,
+            record=components.record,
+            key_file=components.key_file,
         )
         if components.settings.placement == "ray":
             self._ray = RayNodes(
@@ -133,11 +144,13 @@ class Cluster:
 
     def begin(self, messages: Messages, handshake: Handshake) -> None:
         """Take messages of agents from now on."""
-        self.agents.welcome = handshake.welcome
+        self.agents.welcome = self.gateways.welcome = handshake.welcome
         messages.add(self.agents.handlers())
         messages.add(self.transfers.handlers())
+        messages.add(self.gateways.handlers())
         self.agents.start()
         self.devices.start()
+        self.gateways.start()
         if self._ray is not None:
             messages.add(self._ray.handlers())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ from supervisor.persistence.state_writer import StateWriter
 from supervisor.processes import stale_files
 from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.gateway_process import GatewayProcess
+from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.local_placement import LocalPlacement
 from supervisor.processes.placement import Placement
 from supervisor.processes.worker_processes import WorkerProcesses
@@ -230,15 +232,29 @@ class Components:
         self.bus.close()
 
     def dismiss_nodes(self) -> bool:
-        """Tell all agents that the server ends; return whether that is done."""
-        return self.agents is None or self.agents.end()
+        """Tell everything on other nodes that the server ends; return whether that is done."""
+        if self.cluster is None:
+            return True
+        self.cluster.gateways.end()
+        return self.cluster.agents.end()
+
+    def adopt_gateways(self, masters: Sequence[KeeperChild], on_ended: Callable[[str], None]) -> list[str]:
+        """Take over the gateways of an earlier supervisor; return their names. ``on_ended`` gets the name of each."""
+        others = self.cluster.gateways.expect(on_ended) if self.cluster is not None else []
+        return [*self.gateway.adopt(masters, on_ended), *others]
+
+    def gateway_end_is_planned(self, gateway: str) -> bool:
+        """Return whether the end of a gateway is no fault: it was replaced, or has said that it leaves."""
+        left = self.cluster is not None and self.cluster.gateways.has_left(gateway)
+        return left or self.gateway.is_replaced(gateway)
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
         self.placement.kill(name)
         self.gateway.kill(name)
-        if self.agents is not None:
-            self.agents.unread(name)
+        if self.cluster is not None:
+            self.cluster.agents.unread(name)
+            self.cluster.gateways.lost(name)
 
     def _registered(self, name: str) -> str:
         """Return the registered name of the model that a name means, empty if there is none."""

@@ -169,9 +169,10 @@ class Supervisor:
             other_versions=self._other_versions,
             kill=components.kill_process,
             agents=components.agents,
+            other_gateways=components.cluster.gateways if components.cluster is not None else None,
         )
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
-        takeover.begin(partial(components.gateway.adopt, masters), components.local.survivors(survivors))
+        takeover.begin(partial(components.adopt_gateways, masters), components.local.survivors(survivors))
         rolling_restart = RollingRestart(
             components.bus, components.workers, components.models, components.scheduler, components.internal_calls
         )
@@ -196,7 +197,7 @@ class Supervisor:
             bus=bus,
             barrier=components.barrier,
             peers=peers,
-            gateway=components.gateway,
+            is_planned=components.gateway_end_is_planned,
             scheduler=scheduler,
             decisions=components.decisions,
             admission=components.admission,
@@ -255,6 +256,7 @@ class Supervisor:
             handshake=self._handshake,
             monitor=self._monitor,
             agents=components.agents,
+            other_gateways=components.cluster.gateways if components.cluster is not None else None,
         )
         if components.cluster is not None:
             components.cluster.begin(components.messages, self._handshake)

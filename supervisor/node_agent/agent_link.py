@@ -35,11 +35,18 @@ class AgentLink:
         loop: Loop,
         context: ProcessContext,
         address: BusAddress,
-        snapshot: Callable[[], AgentSnapshot],
+        snapshot: Callable[[], AgentSnapshot] | None,
         on_message: Callable[[Any, bytes], None],
         on_lost: Callable[[], None],
+        role: str = "agent",
     ) -> None:
-        """Do nothing before :meth:`begin`. ``on_lost`` is called when a connection has ended that was made."""
+        """Do nothing before :meth:`begin`. ``on_lost`` is called when a connection has ended that was made.
+
+        ``role``: the host of gateways also uses this, and has no snapshot.
+        """
+        self._role = role
+        self.on_refused: Callable[[], None] = lambda: None
+        """Called when a supervisor, or what listens there, does not admit our key."""
         self._loop, self._process, self._address = loop, context, address
         self._snapshot, self._on_message, self._on_lost = snapshot, on_message, on_lost
         self._context = zmq.Context()
@@ -101,6 +108,8 @@ class AgentLink:
         connection.look()
         if connection.ended:
             was_connected = connection.connected
+            if connection.refused:
+                self.on_refused()
             self._disconnect()
             if was_connected:
                 self._lost_at = self._loop.now()
@@ -109,8 +118,8 @@ class AgentLink:
             self._timer = self._loop.call_later(wait, self._connect)
         elif connection.connected and not self._hello_sent:
             self._hello_sent = True
-            hello = Hello("agent", self._name, os.getpid(), self._process.boot, node=self._process.node)
-            self.send(hello, envelope.pack_payload(self._snapshot()))
+            hello = Hello(self._role, self._name, os.getpid(), self._process.boot, node=self._process.node)
+            self.send(hello, envelope.pack_payload(self._snapshot()) if self._snapshot is not None else b"")
 
     def _read(self) -> None:
         connection = self._connection

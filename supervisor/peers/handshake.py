@@ -35,6 +35,16 @@ class Agents(Protocol):
         """Count those that have not reported as lost. To be called before the scheduler learns what runs."""
 
 
+class OtherGateways(Protocol):
+    """The gateways of other nodes: :class:`supervisor.nodes.remote_gateways.RemoteGateways`."""
+
+    def expect(self, on_ended: Callable[[str], None]) -> list[str]:
+        """Return the gateways of an earlier supervisor. ``on_ended`` gets the name of each once."""
+
+    def hello(self, peer: str, hello: Hello, on_ended: Callable[[str], None]) -> bool:
+        """Take a gateway or the host of some; return whether it is a gateway that takes part. ``on_ended`` gets its name once."""
+
+
 class Handshake:
     """The supervisor's side of it."""
 

@@ -79,6 +79,9 @@ class OtherVersions:
         if hello.role != "gateway":
             self.received(peer, hello.version)
             return
+        if hello.node:
+            self._bus.send(peer, Shutdown(0.0, "this server speaks another version of lemonbus"))
+            return
         # Keep clients away from a gateway that cannot serve them. It leaves when another one can.
         log.warning("a gateway of another version takes no requests", gateway=peer, version=hello.version)
         self._leaving.add(peer)

@@ -16,7 +16,6 @@ from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.models.download_registry import DownloadRegistry
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.placement import LostWithNode
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
@@ -35,7 +34,7 @@ class GatewayEnds:
         bus: SupervisorBus,
         barrier: WorkerBarrier,
         peers: PeerRegistry,
-        gateway: GatewayProcess,
+        is_planned: Callable[[str], bool],
         scheduler: Scheduler,
         decisions: Decisions,
         admission: KeyAdmission,
@@ -46,7 +45,7 @@ class GatewayEnds:
     ) -> None:
         """``remove_files`` removes what a gateway has left on the disk."""
         self._bus, self._barrier, self._remove_files = bus, barrier, remove_files
-        self._peers, self._gateway = peers, gateway
+        self._peers, self._is_planned = peers, is_planned
         self._scheduler, self._decisions, self._admission = scheduler, decisions, admission
         self._downloads, self._responses, self._retained_log = downloads, responses, retained_log
 
@@ -61,7 +60,7 @@ class GatewayEnds:
         self._admission.gateway_gone(gateway)
         self._scheduler.gateway_gone(gateway)
         self._remove_files(gateway)
-        planned = self._scheduler.view.closing or self._gateway.is_replaced(gateway)
+        planned = self._scheduler.view.closing or self._is_planned(gateway)
         pid = known.pid if known else 0
         (log.info if planned else log.warning)("gateway worker gone", gateway=gateway, gateway_pid=pid)
         self._decisions.reconcile()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -72,6 +72,8 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     """Registered name → how its engines died; the model whose engine died last is the last one."""
     drained_nodes: dict[str, float] = {}
     """Node → when an operator drained it, by the same clock as deaths."""
+    remote_gateways: list[str] = []
+    """Ids of the gateways on other nodes."""
     agents: dict[str, str] = {}
     """Node → its agent, which the next supervisor is to expect."""
 
@@ -131,6 +133,17 @@ class ServerRecord:
                 raise Failure(Code.CONFLICT, reason, param="name").raised()
             nodes[node] = self._clock()
         self._write()
+
+    @property
+    def remote_gateways(self) -> Sequence[str]:
+        """The gateways on other nodes, by their ids."""
+        return self._kept.remote_gateways
+
+    def set_remote_gateways(self, gateways: list[str]) -> None:
+        """Note which gateways there are on other nodes."""
+        if gateways != self._kept.remote_gateways:
+            self._kept.remote_gateways = gateways
+            self._write()
 
     @property
     def agents(self) -> Mapping[str, str]:

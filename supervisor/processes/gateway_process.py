@@ -176,7 +176,8 @@ class GatewayProcess:
 
     def _has_started(self, gateway: str) -> bool:
         """Return whether a gateway is one of the present master."""
-        return self.child is not None and process_tree.parent(self._workers.pid(gateway)) == self.child.pid
+        pid = self._workers.pid(gateway)  # 0 for a gateway of another node
+        return self.child is not None and bool(pid) and process_tree.parent(pid) == self.child.pid
 
     def when_serving(self, callback: Callable[[], None]) -> None:
         """Call back as soon as :attr:`serves` is true; now, if it is."""

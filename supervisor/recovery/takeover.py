@@ -30,7 +30,7 @@ from protocol.runtime.loop import Loop
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.peers.handshake import Agents, Handshake
+from supervisor.peers.handshake import Agents, Handshake, OtherGateways
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.peers.peer_exit import GatewayEnds
@@ -79,6 +79,7 @@ class Takeover:
         other_versions: OtherVersions,
         kill: Callable[[str], None],
         agents: Agents | None = None,
+        other_gateways: OtherGateways | None = None,
     ) -> None:
         """Take part from now on. Nothing is adopted before :meth:`begin`.
 
@@ -91,6 +92,7 @@ class Takeover:
         self._handshake, self._monitor, self._gateway_ends = handshake, monitor, gateway_ends
         self._other_versions, self._kill = other_versions, kill
         self._nodes = TakenOverNodes(agents, handshake)
+        self._other_gateways = other_gateways
         self._expected = ExpectedPeers()
         self._kept = KeptMessages()
         self._gateways: dict[str, GatewaySnapshot] = {}
@@ -110,8 +112,8 @@ class Takeover:
             self._adopt(survivor)
         for agent in self._nodes.expect():
             self._expected.expect(agent)
-        counts = {"workers": len(self._workers.names()), "jobs": len(self._all_jobs.names())}
-        log.info("recovering", **counts, missing=len(self._expected.missing))
+        workers, jobs = len(self._workers.names()), len(self._all_jobs.names())
+        log.info("recovering", workers=workers, jobs=jobs, missing=len(self._expected.missing))
         self._loop.call_later(0.0, self._tick)
 
     def when_over(self, callback: Callable[[], None]) -> None:
@@ -155,12 +157,15 @@ class Takeover:
         if message.role == "agent":
             self._agent_hello(peer, message, payload)
             return
-        if not known and not self._over and self._nodes.keep(peer, message, payload):
+        if message.node and message.role.startswith("gateway"):  # or the host of some
+            if self._other_gateways is None or not self._other_gateways.hello(peer, message, self._gateway_ended):
+                return
+        elif not known and not self._over and self._nodes.keep(peer, message, payload):
             return
         if not self._handshake.accepts(peer, message, known=known):
             return
         self._forget(peer)
-        if message.role == "gateway":
+        if message.role == "gateway" and not message.node:
             self._expected.reported(self._gateway.joined(message, self._gateway_ended))
         self._expected.reported(peer)
         if message.role == "worker":
@@ -225,8 +230,6 @@ class Takeover:
         self._workers.forget(peer)
         self._gateways.pop(peer, None)
 
-    # ---- the end -------------------------------------------------------------------------------------------------
-
     def _end_soon(self) -> None:
         if not self._over:
             self._loop.call_later(0.0, self._end_if_complete)
@@ -247,9 +250,7 @@ class Takeover:
         self._loop.call_later(_TICK_S, self._tick)
 
     def _end_if_complete(self) -> None:
-        if self._over:
-            return
-        if self._expected.complete:
+        if not self._over and self._expected.complete:
             self._end()
 
     def _end(self) -> None:

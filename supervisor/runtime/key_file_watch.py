@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.config.api_keys import ApiKey
 from protocol.config.key_file import KeyFile
 from protocol.config.settings import Settings
 from protocol.messages.caller import Caller
@@ -39,6 +40,16 @@ class KeyFileWatch:
             log.error("the file of API keys cannot be used", file=str(self._file.path), reason=problem)
         else:
             log.info("the file of API keys is used again", file=str(self._file.path))
+
+    @property
+    def keys(self) -> list[ApiKey]:
+        """The keys of the file, as of the last look at it."""
+        return self._file.keys
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is, or was, a file: then callers need a key."""
+        return self._file.exists
 
     def expiries(self) -> dict[str, float]:
         """Return name → when it expires, in Unix seconds, of each key that does."""

@@ -19,6 +19,7 @@ from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.config import api_keys
 from protocol.config.api_keys import ApiKey, KeyRights, NewKey, Scope
 from protocol.failures import Code, Failure
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 
 R = TypeVar("R")
@@ -162,6 +163,9 @@ def _change(
 ) -> tuple[list[ApiKey], Path]:
     """Replace the keys of the file by what ``change`` makes of them; return all that are valid then, and the file."""
     settings = caller.session.settings
+    if caller.session.node != HEAD:
+        where = "API keys are changed through a gateway on the head, or there with `lemonbus keys`"
+        raise Failure(Code.CONFLICT, where).raised()
     path = api_keys.key_file(settings)
 
     def work(sleep: _Sleep) -> list[ApiKey]:

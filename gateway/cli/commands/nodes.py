@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,6 +16,10 @@ from gateway.cli import output, polling
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import INTERRUPTED, CommandError
 from gateway.cli.options import connect_client, given_url, json_option, server_option
+from gateway.cli.settings import config_option, resolved
+from protocol.config.cluster_keys import ensure_cluster_keys
+from protocol.failures import LemonbusError
+from protocol.wire.bus_address import encode_token
 
 
 @click.group("nodes", invoke_without_command=True, short_help="List the machines of the server, or drain one.")
@@ -73,6 +78,24 @@ def drain(name: str, no_wait: bool, timeout: float | None, as_json: bool, server
 def undrain(name: str, as_json: bool, server: ApiClient) -> None:
     """Give the node NAME models again."""
     _show(server.ask(undrain_node, NamedNode(name)), as_json)
+
+
+@command.command()
+@config_option
+@click.option("--state-dir", type=click.Path(file_okay=False), metavar="DIR", help="State directory of the server.")
+def token(config: str, state_dir: str | None) -> None:
+    """Print the token with which `lemonbus gateway` joins the server from another machine.
+
+    Run this on the head, as a user who may read the server's state directory. Whoever has the token is trusted like the server
+    itself: it can read requests, and answer them.
+    """
+    folder = Path(resolved({"state_dir": state_dir}, config).settings.state_dir)
+    try:
+        click.echo(encode_token(ensure_cluster_keys(folder).of_member()))
+    except OSError as problem:
+        raise CommandError(f"{folder} cannot be used: {problem.strerror}") from problem
+    except LemonbusError as problem:
+        raise CommandError(str(problem)) from problem
 
 
 def _show(node: NodeEntry, as_json: bool) -> None:
