@@ -185,6 +185,8 @@ SHOWN_PIDS = (
 """Who may read a pid in the supervisor. Those outside its placement only show what the process itself has reported."""
 
 OWN_PID = {
+    "supervisor/gateway_host/__main__.py": "in the name of the lock",
+    "supervisor/gateway_host/host.py": "the keeper of its gateways",
     "supervisor/handlers/metrics.py": "its resident memory",
     "supervisor/handlers/overview.py": "shown",
     "supervisor/handlers/server_state.py": "shown",
@@ -196,7 +198,7 @@ OWN_PID = {
 
 
 COMPOSING_FOLDERS = {
-    "supervisor/lifecycle": ("supervisor/__main__.py",),
+    "supervisor/lifecycle": ("supervisor/__main__.py", "supervisor/gateway_host/__main__.py"),
     "workers/worker": ("workers/__main__.py", "workers/jobs/job.py"),
 }
 """Folder that combines others → the files outside it that may import it."""

@@ -61,12 +61,12 @@ class GatewayHost:
         self.refusal = ""
         """Why this host cannot take part; empty if nothing is wrong."""
         self._link = AgentLink(
-            loop,
-            ProcessContext(runtime, "", os.getpid(), given.node),
-            BusAddress(runtime, given.membership, remote=True),
-            None,
-            self._received,
-            lambda: log.info("the connection to the supervisor has ended; the gateways wait for the next one"),
+            loop=loop,
+            context=ProcessContext(runtime, "", os.getpid(), given.node),
+            address=BusAddress(runtime, given.membership, remote=True),
+            snapshot=None,
+            on_message=self._received,
+            on_lost=lambda: log.info("the connection to the supervisor has ended; the gateways wait for the next one"),
             role=GATEWAY_HOST,
         )
         self._link.on_refused = self._key_refused

@@ -244,7 +244,7 @@ class Components:
         return [*self.gateway.adopt(masters, on_ended), *others]
 
     def gateway_end_is_planned(self, gateway: str) -> bool:
-        """Return whether the end of a gateway is no fault: it was replaced, or has said that it leaves."""
+        """Return whether the end of a gateway is planned: it was replaced, or has said that it leaves."""
         left = self.cluster is not None and self.cluster.gateways.has_left(gateway)
         return left or self.gateway.is_replaced(gateway)
 

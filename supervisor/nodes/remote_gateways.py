@@ -1,6 +1,6 @@
 """The gateways of other nodes: which there are, when one is lost, and what their hosts need.
 
-Nobody here sees the end of their processes. A gateway has ended when it says so, or when it was silent for ``peer_silence``. One
+The end of their processes cannot be seen here. A gateway has ended when it says so, or when it was silent for ``peer_silence``. One
 that was lost and says Hello again is told to end: its requests were given up.
 """
 
@@ -131,7 +131,7 @@ class RemoteGateways:
         if hello.version not in UNDERSTOOD:
             why = f"this server runs lemonbus {RELEASE}, which does not understand {hello.release} of the gateway on {hello.node}"
             log.warning("gateway host refused", node=hello.node, why=why)
-            self._bus.send(host, Shutdown(0.0, f"{why}: install the same release there"))
+            self._bus.send(host, Shutdown(0.0, f"{why}: install that release there"))
             return
         log.info("gateway host joined", node=hello.node, host=host)
         self._hosts.add(host)

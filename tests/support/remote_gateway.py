@@ -60,7 +60,7 @@ class RemoteGateway:
         )
         if wait:
             try:
-                wait_for(self.answers, f"the gateway answers; it said {self.said()}", 60.0)
+                wait_for(self.answers, f"the gateway answers; it said {self.output()}", 60.0)
             except BaseException:
                 self.process.kill()
                 self.process.wait()
@@ -71,12 +71,12 @@ class RemoteGateway:
         """Start one for a server, with the token of its state directory."""
         return cls(server.settings.cluster_address, token_of(server), name)
 
-    def said(self) -> list[Any]:
+    def output(self) -> list[Any]:
         """What it has written: records, and lines that are none."""
         return [*self._log.lines, *self._log.strays]
 
     def answers(self) -> bool:
-        assert self.process.poll() is None, f"it ended with {self.process.poll()}: {self.said()}"
+        assert self.process.poll() is None, f"it ended with {self.process.poll()}: {self.output()}"
         with contextlib.suppress(OSError):
             return self.client.get("/live", patience=2.0).status == 200
         return False

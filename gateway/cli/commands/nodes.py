@@ -86,8 +86,8 @@ def undrain(name: str, as_json: bool, server: ApiClient) -> None:
 def token(config: str, state_dir: str | None) -> None:
     """Print the token with which `lemonbus gateway` joins the server from another machine.
 
-    Run this on the head, as a user who may read the server's state directory. Whoever has the token is trusted like the server
-    itself: it can read requests, and answer them.
+    Run this on the head, as a user who may read the server's state directory. A process with the token is trusted
+    like the server itself: it can read requests, and answer them.
     """
     folder = Path(resolved({"state_dir": state_dir}, config).settings.state_dir)
     try:
