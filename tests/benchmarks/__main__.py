@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import (
+    bus_transports,
     dialects,
     embeddings,
     footprint,
@@ -38,6 +39,7 @@ PARTS: Final = {
     "mixed": "a trace of requests for more models than fit, beside first come, first served",
     "recovery": "supervisors that are killed",
     "open-page": "what an open page costs",
+    "transports": "tokens on ipc, and on tcp with CURVE",
     "memory": "memory",
     "memory-estimates": "what engines take, beside the estimate",
 }
@@ -71,7 +73,7 @@ def main() -> int:
     return int(asked.check and any(goal.mark == "✗" for goal in report.goals))
 
 
-def _measure(  # noqa: C901 - one case for each part
+def _measure(  # noqa: C901, PLR0912 - one case for each part
     report: BenchmarkReport, part: str, rounds: int, turns: int, model: Path | None
 ) -> None:
     match part:
@@ -97,6 +99,8 @@ def _measure(  # noqa: C901 - one case for each part
             report.memory_estimates = memory_estimates.measure(model if model is not None and model.is_dir() else None)
         case "open-page":
             report.open_page = open_page.measure(min(rounds, 6))
+        case "transports":
+            report.transports = bus_transports.measure(min(rounds, 6))
         case "memory":
             report.footprint = footprint.measure()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from tests.benchmarks.bus_transports import TransportCost
 from tests.benchmarks.dialects import DialectComparison
 from tests.benchmarks.embeddings import EmbeddingComparison
 from tests.benchmarks.footprint import Footprint
@@ -55,6 +56,7 @@ class BenchmarkReport(msgspec.Struct):
     mixed: list[MixedComparison] = []
     recovery: RecoveryTimes | None = None
     open_page: list[OpenPageCost] = []
+    transports: list[TransportCost] = []
     footprint: Footprint | None = None
     memory_estimates: list[MemoryComparison] = []
 
@@ -125,39 +127,23 @@ class BenchmarkReport(msgspec.Struct):
         if self.latencies:
             parts.append(_table(("moment", "ms"), _latency_rows(self.latencies)))
         if self.prompt_caches:
-            parts += [
-                "A conversation of 3,000 tokens; another model is loaded between its turns.",
-                _table(
-                    (
-                        "model",
-                        "kept",
-                        "first turn ms",
-                        "swap ms",
-                        "second turn ms",
-                        "read (cached)",
-                        "MB",
-                        "save",
-                        "restore",
-                    ),
-                    _prompt_cache_rows(self.prompt_caches),
-                ),
-            ]
+            parts.append("A conversation of 3,000 tokens; another model is loaded between its turns.")
+            parts.append(_table(_CACHE_COLUMNS, _prompt_cache_rows(self.prompt_caches)))
         parts += _mixed_section(self.mixed)
         if self.recovery:
             parts.append(_table(("a supervisor is killed", ""), _recovery_rows(self.recovery)))
         parts += self._memory()
-        parts.append(
-            _table(
-                ("goal", "figure", "to reach", "further", ""),
-                [(g.what, f"{_number(g.value)} {g.unit}", _number(g.now), _number(g.next), g.mark) for g in self.goals],
-            )
-        )
+        judged = [(g.what, f"{_number(g.value)} {g.unit}", _number(g.now), _number(g.next), g.mark) for g in self.goals]
+        parts.append(_table(("goal", "figure", "to reach", "further", ""), judged))
         return "\n\n".join(parts) + "\n"
 
     def _memory(self) -> Iterator[str]:
         if self.open_page:
             yield "What open pages add to the processor time of supervisor and gateways, percent of one processor."
             yield _table(("server", "without", "one page", "ten pages"), [each.row() for each in self.open_page])
+        if self.transports:
+            yield "A token between worker and gateway: µs on the way, and µs of processor time of both. One stream."
+            yield _table(("transport", "way p50", "way p99", "worker", "gateway"), [it.row() for it in self.transports])
         if self.footprint:
             yield _table(("process", "PSS, MB"), self.footprint.rows())
         if self.memory_estimates:
@@ -176,6 +162,19 @@ _COLUMNS = (
     "tokens/s",
     "small/s",
     "small p50/p99 ms",
+)
+
+
+_CACHE_COLUMNS = (
+    "model",
+    "kept",
+    "first turn ms",
+    "swap ms",
+    "second turn ms",
+    "read (cached)",
+    "MB",
+    "save",
+    "restore",
 )
 
 
@@ -291,10 +290,8 @@ def _mixed_rows(comparisons: list[MixedComparison]) -> Rows:
 
 
 def _recovery_rows(recovery: RecoveryTimes) -> Rows:
-    yield (
-        f"to the next answer, median / p99 of {recovery.kills}",
-        (f"{_number(recovery.grant)} / {_number(recovery.grant_p99)} ms"),
-    )
+    grants = f"{_number(recovery.grant)} / {_number(recovery.grant_p99)} ms"
+    yield f"to the next answer, median / p99 of {recovery.kills}", grants
     yield "the same answer without a kill", f"{_number(recovery.answer)} ms"
     yield f"the first with {recovery.models} models loaded, median", f"{_number(recovery.many_grant)} ms"
     yield "PSS of the keeper", f"{_number(recovery.keeper)} MB"
