@@ -68,7 +68,9 @@ class ServerSnapshots:
         processes: dict[str, int] = {}
         memory_of = self._processes.resident_bytes
         for each in self._peers():
-            if each.id not in serving:
+            # The pid of an agent or a gateway elsewhere, which no placement has started, means another process here.
+            is_known = not each.node or self._processes.node_of(each.id) == each.node
+            if each.id not in serving and is_known:
                 processes[each.role] = processes.get(each.role, 0) + memory_of(each.id, each.pid)
         return ServerSnapshot(
             version=RELEASE,

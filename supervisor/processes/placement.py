@@ -50,6 +50,9 @@ class ProcessFigures(Protocol):
     def held_bytes(self, name: str) -> int:
         """Return the resident bytes of everything that a process has started, with mapped files; 0 if it is not known."""
 
+    def node_of(self, name: str) -> str:
+        """Return the node of a process; the head if none of this name runs."""
+
     def server_age(self) -> float:
         """Return how many seconds ago the server was started, by whichever of its supervisors."""
 
@@ -73,9 +76,6 @@ class Placement(ProcessFigures, Protocol):
 
     def kill(self, name: str) -> None:
         """End a process and everything that it has started, now. Do nothing if none of this name runs."""
-
-    def node_of(self, name: str) -> str:
-        """Return the node of a process; the head if none of this name runs."""
 
     def give_up(self, name: str) -> None:
         """Kill a process, and do not wait for its end: it may wait for a dead disk."""
