@@ -148,6 +148,7 @@ def load_requested(
     for node in state.nodes.values():
         if node.spawn_backoff.pause(now):
             node.spawn_backoff.ready()
+            node.changed()
     ready = model.replica_set.ready
     if ready is not None:
         answers.answer_load(state, ready, caller)

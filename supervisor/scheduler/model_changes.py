@@ -13,6 +13,7 @@ from protocol.messages.recovery import RememberState
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, backend_on
 from protocol.worker_states import WorkerEvent, WorkerState
+from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
@@ -21,7 +22,6 @@ from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, RefusedReload, ScheduledModel, needs_new_engine
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.state_index import NEVER_DUE
 
 # ---- demand ------------------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ def forget(state: SchedulerState, model: ScheduledModel) -> None:
         model.replica_set.replicas.remove(model)
         return
     del state.replica_sets[model.name]
-    state.index.look_again(model.replica_set, NEVER_DUE)
+    state.index.models.look_again(model.replica_set, NEVER_DUE)
     state.remember_use(model)
     if model.provisional:
         state.emit(ForgetModel(model.name))

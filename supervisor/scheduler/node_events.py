@@ -22,7 +22,7 @@ def node_joined(state: SchedulerState, facts: NodeFacts, now: float) -> None:
     if facts.name in state.nodes:
         state.nodes[facts.name].facts = facts
     else:
-        state.nodes[facts.name] = SchedulerNode(facts, state.limits.restarts, now)
+        state.nodes[facts.name] = SchedulerNode(facts, state.limits.restarts, state.index, now)
 
 
 def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
@@ -30,9 +30,11 @@ def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
     if name not in state.nodes or state.nodes[name].draining == draining:
         return
     state.settled = False
-    state.nodes[name].draining = draining
-    for worker in state.workers.values():
-        if worker.node == name and worker.model is not None:
+    node = state.nodes[name]
+    node.draining = draining
+    node.changed()
+    for worker in node.workers.values():
+        if worker.model is not None:
             worker.model.replica_set.next_replica_at = 0.0
             worker.model.replica_set.changed()
 
@@ -42,7 +44,7 @@ def node_left(state: SchedulerState, name: str, failure: Failure, now: float) ->
     if name == HEAD or name not in state.nodes:
         return
     state.settled = False
-    for worker in [worker for worker in state.workers.values() if worker.node == name]:
+    for worker in list(state.nodes[name].workers.values()):
         worker_deaths.worker_gone(state, worker.id, failure, now)
     del state.nodes[name]
     state.copies = {copy: progress for copy, progress in state.copies.items() if copy[1] != name}

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl, model_changes, replication, spare_workers
+from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import LogDecision, RequestResources
 from supervisor.scheduler.loads import dry_runs, progress
 from supervisor.scheduler.loads.assignment import (
@@ -32,8 +32,8 @@ from supervisor.scheduler.queue.replica_choice import OpenReplica
 from supervisor.scheduler.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction
+from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.state_index import NEVER_DUE
 from supervisor.scheduler.worker_events import EVICTED, stop_reason
 
 MAX_REMEMBERED_FAILURES: Final = 64
@@ -45,12 +45,12 @@ ABANDONED: Final = "abandoned"
 def reconcile(state: SchedulerState, now: float) -> None:
     """Do all that can be done now."""
     state.settled = False  # if something raises, the next event tries again
-    with state.index.due(now) as due:
-        _reconcile(state, [each for each in due if state.replica_sets.get(each.name) is each], now)
+    with state.index.models.look(now) as models, state.index.nodes.look(now) as nodes:
+        _reconcile(state, [each for each in models if state.knows(each)], nodes, now)
     state.settled = _is_settled(state, now)
 
 
-def _reconcile(state: SchedulerState, due: list[ReplicaSet], now: float) -> None:
+def _reconcile(state: SchedulerState, due: list[ReplicaSet], nodes: list[SchedulerNode], now: float) -> None:
     for each in due:
         replication.adjust(state, each, now)
     for model in _replicas(due):
@@ -62,14 +62,13 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], now: float) -> None
         _restart(state, model, now)
         if not model.demanded:
             release_if_checked(state, model)
-    candidates = [] if state.closing else models_to_load(state.models.values())
+    candidates = [] if state.closing else models_to_load(state.index.to_load)
     claims = claims_of_settings(state)
     if candidates:
         assign_workers(state, candidates, claims, now)
     claimed = [state.models[key].replica_set for key in {*claims, *state.claims} if key in state.models]
     state.claims = claims
-    known = state.replica_sets
-    due = [each for each in state.index.with_changed([*due, *claimed]) if known.get(each.name) is each]
+    due = [each for each in state.index.models.with_changed([*due, *claimed]) if state.knows(each)]
     for model in _replicas(due):
         _drain_or_resume(state, model, claims.get(model.key))
         _grant(state, model, claims, now)
@@ -78,13 +77,13 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], now: float) -> None
         progress.note_beginning(model, now)
         model_changes.let_worker_remember(state, model)
         at_rest = _has_nothing_to_do(model) and replication.is_settled(model.replica_set, now)
-        state.index.note_rest(model, waits_or_moves=not at_rest)
+        state.index.looked_at(model, waits_or_moves=not at_rest)
     for each in due:
-        state.index.look_again(each, _next_look(each, now))
+        state.index.models.look_again(each, _next_look(each, now))
     dry_runs.advance_plans(state, candidates, now)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
-        spare_workers.keep_spares(state, candidates, now)
+        spare_workers.keep_spares(state, candidates, nodes, now)
     _forget_unused(state, now)
     if state.limits.scales and (bundles := state.unmet.changed(now)) is not None:
         state.emit(RequestResources(bundles))
@@ -115,9 +114,8 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
     return (
         not state.closing
         and not state.plans
-        and not state.index.restless
+        and state.index.all_at_rest
         and not any(node.spawn_backoff.pause(now) for node in state.nodes.values())
-        and all(worker.state in (WorkerState.READY, WorkerState.SPARE) for worker in state.workers.values())
     )
 
 

@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
+from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.scaling import ReplicaScaling
 from supervisor.scheduler.queue.work_items import PendingCall
-from supervisor.scheduler.state_index import NEVER_DUE, StateIndex
+from supervisor.scheduler.state_index import StateIndex
 
 if TYPE_CHECKING:  # a replica knows its set, and a set its replicas
     from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -78,9 +79,7 @@ class ReplicaSet:
         """Nothing waits, and there is no replica yet. The ``index`` is to be kept up to date."""
         self.index = index
         self.serial = next(index.serials)
-        """The order in which it was added."""
         self.wake_at = NEVER_DUE
-        """When it is to be looked at even if it does not change."""
         self.name = name
         self.type = model_type
         self.policy = policy
@@ -105,7 +104,7 @@ class ReplicaSet:
 
     def changed(self) -> None:
         """Let the next :func:`~supervisor.scheduler.reconcile.reconcile` look at it."""
-        self.index.changed[self.name] = self
+        self.index.models.changed(self)
 
     @property
     def lead(self) -> ScheduledModel:

@@ -161,7 +161,7 @@ class ScheduledModel:
         Only for :mod:`supervisor.scheduler.model_changes` and :mod:`supervisor.scheduler.recovery.taken_over_models`.
         """
         self.state = next_state(model_states.TRANSITIONS, self.state, event)
-        self.replica_set.changed()
+        self.replica_set.index.model_moved(self)
 
     @property
     def busy(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol import worker_states
@@ -57,25 +57,19 @@ class ScheduledWorker:
     """One worker process."""
 
     __slots__ = (
-        *(
-            "backend",
-            "context",
-            "estimate",
-            "eviction",
-            "facts",
-            "held",
-            "id",
-            "idle_since",
-            "model",
-            "need",
-            "node",
-            "plan",
-        ),
-        *("progress", "ready_at", "remembered", "spawned_at", "state"),
+        *("backend", "context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "node"),
+        *("plan", "progress", "ready_at", "remembered", "spawned_at", "state", "_moved"),
     )
 
-    def __init__(self, worker_id: str, spawned_at: float, node: str = HEAD) -> None:
-        """A worker whose process was just spawned, at that time, on that node."""
+    def __init__(
+        self,
+        worker_id: str,
+        spawned_at: float,
+        node: str = HEAD,
+        moved: Callable[[ScheduledWorker, WorkerState], None] = lambda *_: None,
+    ) -> None:
+        """A worker whose process was just spawned, at that time, on that node. ``moved`` is called with its last state."""
+        self._moved = moved
         self.id = worker_id
         self.node = node
         self.backend = ""
@@ -107,7 +101,9 @@ class ScheduledWorker:
 
     def transition(self, event: WorkerEvent) -> None:
         """Move on in the lifecycle; an illegal step raises."""
-        self.state = next_state(worker_states.TRANSITIONS, self.state, event)
+        before = self.state
+        self.state = next_state(worker_states.TRANSITIONS, before, event)
+        self._moved(self, before)
 
     @property
     def memory(self) -> ModelMemory:

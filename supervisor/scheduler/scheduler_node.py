@@ -5,17 +5,26 @@ from __future__ import annotations
 from protocol.failures import Failure
 from protocol.models.nodes import NodeFacts
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
+from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.memory.known_memory import KnownMemory
+from supervisor.scheduler.scheduled_worker import ScheduledWorker
+from supervisor.scheduler.state_index import StateIndex
 
 
 class SchedulerNode:
     """A machine on which workers run. Its memory, its limit on loaded models, its NPU and its spare workers are its own."""
 
-    __slots__ = ("draining", "facts", "joined_at", "memory", "spawn_backoff", "spawn_problem")
+    __slots__ = (
+        *("draining", "facts", "index", "joined_at", "memory", "serial", "spawn_backoff", "spawn_problem", "wake_at"),
+        "workers",
+    )
 
-    def __init__(self, facts: NodeFacts, restarts: BackoffPolicy, joined_at: float = 0.0) -> None:
-        """Nothing was read and nothing was started there yet."""
-        self.facts, self.joined_at = facts, joined_at
+    def __init__(self, facts: NodeFacts, restarts: BackoffPolicy, index: StateIndex, joined_at: float = 0.0) -> None:
+        """Nothing was read and nothing was started there yet. The ``index`` is to be told of changes."""
+        self.facts, self.index, self.joined_at = facts, index, joined_at
+        self.serial, self.wake_at = next(index.serials), NEVER_DUE
+        self.workers: dict[str, ScheduledWorker] = {}
+        """Its worker processes, by id, in the order in which they were started."""
         self.memory = KnownMemory()
         self.draining = False
         """Whether no further model is loaded there, and those that are leave."""
@@ -23,6 +32,11 @@ class SchedulerNode:
         """Failures of worker processes to start there at all."""
         self.spawn_problem: Failure | None = None
         """Why worker processes do not start there, until one does."""
+        self.changed()
+
+    def changed(self) -> None:
+        """Let the next :func:`~supervisor.scheduler.reconcile.reconcile` look at it."""
+        self.index.nodes.changed(self)
 
     @property
     def name(self) -> str:

@@ -6,8 +6,9 @@ report (Hello) in time is replaced, so that no load waits for it. One that is no
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from msgspec import structs
@@ -16,6 +17,7 @@ from protocol import VERSION
 from protocol.failures import Code, Failure
 from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import LogDecision, SpawnWorker
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -33,9 +35,9 @@ SPARE_LINGER_S: Final = 5.0
 
 def replace_silent_workers(state: SchedulerState, now: float) -> None:
     """Kill the workers that did not report in time: stopped ones, and ones that run something else."""
-    for worker in list(state.workers.values()):
-        if worker.state is not WorkerState.SPAWNED or now - worker.spawned_at < state.limits.hello_timeout:
-            continue
+    spawned = state.index.workers_in[WorkerState.SPAWNED].values()  # in the order in which they were started
+    silent = itertools.takewhile(lambda worker: now - worker.spawned_at >= state.limits.hello_timeout, spawned)
+    for worker in list(silent):
         state.count("hello_timeouts")
         why = f"it did not report within {state.limits.hello_timeout:g} s of its start"
         state.emit(
@@ -47,10 +49,13 @@ def replace_silent_workers(state: SchedulerState, now: float) -> None:
         )
 
 
-def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: float) -> None:
+def keep_spares(
+    state: SchedulerState, candidates: list[ScheduledModel], due: Iterable[SchedulerNode], now: float
+) -> None:
     """Start and stop workers until there is one for each waiting model, and each node has the wanted spares.
 
-    ``candidates``: the models to be loaded. No spare is started while an engine starts, because that needs the
+    ``candidates``: the models to be loaded. ``due``: the nodes to be looked at, besides those for which others wait than at
+    the last reconcile. No spare is started while an engine starts, because that needs the
     processor, nor while memory is nearly used up.
     """
     unassigned = Counter({HEAD: len(state.due_plans())})
@@ -58,17 +63,31 @@ def keep_spares(state: SchedulerState, candidates: list[ScheduledModel], now: fl
         waits = model.worker is None and (model.order is not None or not model.is_lead)
         if waits and (model.name, model.search.node) not in state.copies:
             unassigned[model.search.node] += 1
-    workers: dict[str, list[ScheduledWorker]] = {name: [] for name in state.nodes}
-    for worker in state.workers.values():
-        workers[worker.node].append(worker)
-    for name, node in state.nodes.items():
-        _keep_spares(state, node, workers[name], unassigned[name], now)
+    others = {*unassigned, *state.unassigned}
+    others = {name for name in others if name in state.nodes and unassigned[name] != state.unassigned[name]}
+    state.unassigned = unassigned
+    for node in state.index.nodes.with_changed([*due, *(state.nodes[name] for name in others)]):
+        if state.nodes.get(node.name) is node:
+            _keep_spares(state, node, unassigned[node.name], now)
+            state.index.nodes.look_again(node, _next_look(state, node, now))
 
 
-def _keep_spares(
-    state: SchedulerState, node: SchedulerNode, workers: list[ScheduledWorker], unassigned: int, now: float
-) -> None:
-    """Do that on one node, whose ``workers`` are these, for the models that wait for a worker there."""
+def _next_look(state: SchedulerState, node: SchedulerNode, now: float) -> float:
+    """Return when time alone may make something due for the spare workers of a node."""
+    times = [NEVER_DUE, now + pause if (pause := node.spawn_backoff.pause(now)) else NEVER_DUE]
+    if node.memory.is_short(now):
+        times.append(node.memory.short_until)
+    for worker in node.workers.values():
+        if worker.state is WorkerState.SPARE and worker.idle_since is not None:
+            times.append(worker.idle_since + SPARE_LINGER_S)
+        elif worker.state is WorkerState.SPAWNED:
+            times += [worker.spawned_at + SLOW_START_S, worker.spawned_at + state.limits.hello_timeout]
+    return min((at for at in times if at > now), default=NEVER_DUE)
+
+
+def _keep_spares(state: SchedulerState, node: SchedulerNode, unassigned: int, now: float) -> None:
+    """Do that on one node, for the models that wait for a worker there."""
+    workers = list(node.workers.values())
     spares = [worker for worker in workers if worker.state is WorkerState.SPARE]
     kept = 0 if node.draining else state.limits.spares
     _stop_surplus(state, spares, max(unassigned, kept), now)
@@ -79,7 +98,7 @@ def _keep_spares(
     wanted = max(unassigned, 0 if loading or node.memory.is_short(now) else kept)
     for _ in range(wanted - starting - len(spares)):
         worker_id = state.new_worker()
-        state.workers[worker_id] = ScheduledWorker(worker_id, now, node.name)
+        state.add_worker(worker_id, now, node.name)
         state.emit(SpawnWorker(worker_id, node.name))
 
 
@@ -107,11 +126,13 @@ def workers_start(node: SchedulerNode) -> None:
     """Forget earlier failures: worker processes do start there."""
     node.spawn_backoff.ready()
     node.spawn_problem = None
+    node.changed()
 
 
 def spawn_failed(state: SchedulerState, node: SchedulerNode, failure: Failure, now: float) -> None:
     """Pause after a worker process that never reported. If that happens repeatedly, refuse what waits for one."""
     node.spawn_backoff.load_failed(failure, now)
+    node.changed()
     if node.spawn_problem is None and node.spawn_backoff.failures >= MAX_SPAWN_FAILURES:
         where = "" if node.name == HEAD else f" on node {node.name}"
         reason = f"Worker processes do not start{where}; see the log"
@@ -143,15 +164,15 @@ def version_mismatch(state: SchedulerState, worker_id: str, installed: int, now:
 
 def refusal_without_workers(state: SchedulerState, now: float) -> Failure | None:
     """Return why a model without a worker cannot get one now, on any node; None if it can."""
-    refusals = [refusal_on(state, node, now) for node in state.nodes.values()]
+    refusals = [refusal_on(node, now) for node in state.nodes.values()]
     return None if any(refusal is None for refusal in refusals) else refusals[0]
 
 
-def refusal_on(state: SchedulerState, node: SchedulerNode, now: float) -> Failure | None:
+def refusal_on(node: SchedulerNode, now: float) -> Failure | None:
     """Return why a model without a worker cannot get one on a node now; None if it can."""
     pause = node.spawn_backoff.pause(now)
     if node.spawn_problem is None or not pause:
         return None
-    if any(worker.state is WorkerState.SPARE and worker.node == node.name for worker in state.workers.values()):
+    if any(worker.state is WorkerState.SPARE for worker in node.workers.values()):
         return None
     return structs.replace(node.spawn_problem, retry_after=pause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -11,7 +12,7 @@ from protocol.ids import RequestKey
 from protocol.messages.peers import LoadProgressed, Shutdown
 from protocol.messages.work import Refused
 from protocol.models.nodes import HEAD, NodeFacts
-from protocol.worker_states import WorkerEvent
+from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.metrics.server_metrics import ServerMetrics
 from supervisor.scheduler.backoff import FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
@@ -67,7 +68,7 @@ class SchedulerState:
         self.workers: dict[str, ScheduledWorker] = {}
         self.index = StateIndex()
         self.closing = False
-        self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts)}
+        self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts, self.index)}
         """By name. The head is always there."""
         self.unmet = UnmetDemand()
         self.copies: dict[tuple[str, str], LoadProgressed] = {}
@@ -76,6 +77,8 @@ class SchedulerState:
         """Dry runs of loads that are not answered yet."""
         self.ended_evictions: list[EndedEviction] = []
         """Evictions that are over, and are logged when the memory has been read again."""
+        self.unassigned: Counter[str] = Counter()
+        """Node → how many models waited for a worker there at the last reconcile."""
         self.claims: dict[str, EvictionClaim] = {}
         """The claims on models that the last reconcile has found."""
         self.counters: dict[str, int] = {}
@@ -104,10 +107,32 @@ class SchedulerState:
         """Return what the log says of where something happened: nothing on a server with one machine."""
         return {"node": name} if len(self.nodes) > 1 else {}
 
+    def add_worker(self, worker_id: str, now: float, node: str) -> ScheduledWorker:
+        """Add a worker whose process was just started."""
+        worker = self.workers[worker_id] = ScheduledWorker(worker_id, now, node, self.worker_moved)
+        self.worker_moved(worker, None)
+        return worker
+
+    def worker_moved(self, worker: ScheduledWorker, before: WorkerState | None) -> None:
+        """A worker has another state; it is new if it had none ``before``."""
+        self.index.worker_moved(worker, before)
+        node = self.nodes[worker.node]
+        node.changed()
+        if worker.state is WorkerState.GONE:
+            node.workers.pop(worker.id, None)
+        else:
+            node.workers[worker.id] = worker
+
+    def knows(self, one: ReplicaSet) -> bool:
+        """Return whether a model was not forgotten meanwhile; another one may have its name."""
+        return self.replica_sets.get(one.name) is one
+
     def look_at_all(self) -> None:
-        """Let the next reconcile look at every model."""
+        """Let the next reconcile look at every model and every node."""
         for each in self.replica_sets.values():
             each.changed()
+        for node in self.nodes.values():
+            node.changed()
 
     def due_plans(self) -> list[PendingPlan]:
         """Return the dry runs that may be checked now, in the order in which they came."""

@@ -1,29 +1,30 @@
 """What the scheduler finds without a look at all models, so that an event costs the same however many there are. Pure.
 
-It is where an attempt waits or runs, what each API key has open, and which models are to be looked at: those that have changed
-since the last look, and those for which it is time. Nothing here is known only here: models and queues keep it up to date.
+It is where attempts and workers are, what each API key has open, and which models and nodes are to be looked at. Nothing here is
+known only here: models, queues and workers keep it up to date when they change.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
+from protocol.worker_states import WorkerState
+from supervisor.scheduler.due_queue import DueQueue
+from supervisor.scheduler.model_states import TO_BE_LOADED
 
 if TYPE_CHECKING:  # models know their index
     from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant
     from supervisor.scheduler.replica_set import ReplicaSet
     from supervisor.scheduler.scheduled_model import ScheduledModel
+    from supervisor.scheduler.scheduled_worker import ScheduledWorker
+    from supervisor.scheduler.scheduler_node import SchedulerNode
 
 
-NEVER_DUE: Final = math.inf
+_MOVING: Final = set(WorkerState) - {WorkerState.READY, WorkerState.SPARE, WorkerState.GONE}
 
 
 class OpenRequests:
@@ -41,63 +42,55 @@ class OpenRequests:
 
 
 class StateIndex:
-    """Where attempts are, what is open by API key, and which models are to be looked at."""
+    """Where attempts and workers are, what is open by API key, and which models and nodes are to be looked at."""
 
     def __init__(self) -> None:
         """Nothing waits or runs."""
-        self.changed: dict[str, ReplicaSet] = {}
-        """The models that have changed since they were looked at last, by name."""
+        self.serials = itertools.count(1)
+        """The order in which models and nodes were added."""
+        self.models: DueQueue[ReplicaSet] = DueQueue()
+        self.nodes: DueQueue[SchedulerNode] = DueQueue()
+        self.to_load: set[ScheduledModel] = set()
+        """Those that have no engine yet and are to get one."""
         self.restless: set[ScheduledModel] = set()
         """Those that waited or moved when they were looked at last."""
         self.unused: set[ScheduledModel] = set()
         """Those of which nothing was left then, except the memory of their failures."""
-        self.serials = itertools.count(1)
-        """The order in which models were added."""
-        self._timers: list[tuple[float, int, ReplicaSet]] = []
-        """A heap of the times at which a model is to be looked at, with some that no longer hold."""
+        self.workers_in: dict[WorkerState, dict[str, ScheduledWorker]] = {state: {} for state in WorkerState}
         self.running: dict[RequestKey, ScheduledModel] = {}
         self.waiting: dict[RequestKey, ReplicaSet] = {}
         self.lists: dict[tuple[str, int], dict[RequestKey, ScheduledModel]] = {}
         """(gateway, number) of pieces of long lists after which another one comes → where their attempts run or have ended."""
         self._of_key: dict[str, OpenRequests] = {}
 
-    # Models to be looked at
+    # Models and workers
 
-    @contextmanager
-    def due(self, now: float) -> Iterator[list[ReplicaSet]]:
-        """Give the models that are to be looked at, the first ones added first. If the look fails, they are due again."""
-        while self._timers and self._timers[0][0] <= now:
-            at, _, one = heapq.heappop(self._timers)
-            if one.wake_at == at:
-                one.wake_at = NEVER_DUE
-                one.changed()
-        due, self.changed = self.changed, {}
-        try:
-            yield sorted(due.values(), key=_serial)
-        except BaseException:
-            self.changed = {**due, **self.changed}
-            raise
+    def model_moved(self, model: ScheduledModel) -> None:
+        """A model has another state."""
+        (self.to_load.add if model.state in TO_BE_LOADED else self.to_load.discard)(model)
+        self.models.changed(model.replica_set)
 
-    def look_again(self, one: ReplicaSet, at: float) -> None:
-        """Look at a model at a time, whatever happens until then. This replaces what was said of it before."""
-        if one.wake_at != at:
-            one.wake_at = at
-            if at < NEVER_DUE:
-                heapq.heappush(self._timers, (at, one.serial, one))
-
-    def note_rest(self, model: ScheduledModel, *, waits_or_moves: bool) -> None:
+    def looked_at(self, model: ScheduledModel, *, waits_or_moves: bool) -> None:
         """A model was looked at."""
         (self.restless.add if waits_or_moves else self.restless.discard)(model)
         (self.unused.add if model.unused() else self.unused.discard)(model)
 
     def forget(self, model: ScheduledModel) -> None:
         """Nothing is left of an engine."""
-        self.restless.discard(model)
-        self.unused.discard(model)
+        for each in (self.to_load, self.restless, self.unused):
+            each.discard(model)
 
-    def with_changed(self, some: Iterable[ReplicaSet]) -> list[ReplicaSet]:
-        """Return these models and those that have changed, the first ones added first."""
-        return sorted({one.name: one for one in (*some, *self.changed.values())}.values(), key=_serial)
+    def worker_moved(self, worker: ScheduledWorker, before: WorkerState | None) -> None:
+        """A worker has another state; it is new if it had none ``before``."""
+        if before is not None:
+            self.workers_in[before].pop(worker.id, None)
+        if worker.state is not WorkerState.GONE:
+            self.workers_in[worker.state][worker.id] = worker
+
+    @property
+    def all_at_rest(self) -> bool:
+        """Whether no model waits or moves, and no worker moves."""
+        return not self.restless and not any(self.workers_in[state] for state in _MOVING)
 
     # Attempts
 
@@ -163,7 +156,3 @@ class StateIndex:
                     del its.running_on[model]
             if not its.requests:
                 del self._of_key[caller.key]
-
-
-def _serial(one: ReplicaSet) -> int:
-    return one.serial

@@ -46,7 +46,9 @@ class VirtualModel(NamedTuple):
     @property
     def spec(self) -> ModelSpec:
         """The model as the scheduler gets it."""
-        return ModelSpec(self.name, f"virtual/{self.name}", "llamacpp", "cpu", "llm", f"/models/{self.name}.gguf")
+        return ModelSpec(
+            self.name, f"virtual/{self.name}", "llamacpp", "cpu", "llm", f"/models/{self.name}.gguf", size=self.size
+        )
 
 
 class StreamTimes(NamedTuple):

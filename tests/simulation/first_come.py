@@ -16,8 +16,8 @@ from functools import partial
 from tests.simulation.engines import LEAVE_S, SLOTS, VirtualModel, stream_times
 from tests.simulation.measures import DayResult, RequestTally
 from tests.simulation.paper_clock import PaperClock
-from tests.simulation.scheduled_cluster import ClusterSize
 from tests.simulation.traffic import Traffic, VirtualRequest
+from tests.simulation.virtual_parts import ClusterSize
 
 
 class _Engine:
@@ -47,7 +47,7 @@ class FirstComeCluster:
         self.models = {model.name: model for model in traffic.models}
         self.nodes = [_Node() for _ in range(size.nodes)]
         self._streams = self._loads = self._evictions = 0
-        self._most_engines = math.ceil(size.workers / size.nodes)
+        self._most_engines = size.models_of_node
 
     def run(self) -> DayResult:
         """Let the day pass, and what still runs at its end."""

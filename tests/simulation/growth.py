@@ -10,8 +10,9 @@ import msgspec
 
 from tests.simulation.engines import GB, SLOTS, virtual_models
 from tests.simulation.measures import SchedulerCost
-from tests.simulation.scheduled_cluster import ClusterSize, Faults, ScheduledCluster
+from tests.simulation.scheduled_cluster import ScheduledCluster
 from tests.simulation.traffic import Traffic
+from tests.simulation.virtual_parts import ClusterSize, Faults
 
 WORKERS_OF_NODE: Final = 10
 NODE_MEMORY: Final = 160 * GB

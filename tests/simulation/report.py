@@ -11,7 +11,7 @@ import msgspec
 from tests.simulation.growth import Growth
 from tests.simulation.measures import DayResult, SchedulerCost, Waits
 
-KINDS: Final = ("submit", "end", "cancel", "worker", "tick")
+KINDS: Final = ("submit", "end", "cancel", "worker", "node", "tick")
 
 
 class SimulationReport(msgspec.Struct):

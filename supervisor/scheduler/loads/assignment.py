@@ -32,7 +32,6 @@ from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.replica_set import model_name
 from supervisor.scheduler.scheduled_model import ScheduledModel
-from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED
 
@@ -72,6 +71,7 @@ class EvictionClaim(NamedTuple):
 def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
     """Return the models that are to be loaded and have no engine, in the order in which they were requested."""
     candidates = [model for model in models if model.state in TO_BE_LOADED and model.demanded]
+    candidates.sort(key=lambda model: (model.replica_set.serial, model.number))
     return sorted(candidates, key=lambda model: model.order if model.order is not None else LAST_ORDER)
 
 
@@ -101,10 +101,6 @@ class _Assignment:
         self._state, self._claims, self._now = state, claims, now
         self._views = NodeViews(state, claims, now)
         self._nodes = NodeAssignment(state, self._views, now)
-        self._spares: dict[str, list[ScheduledWorker]] = {}
-        for worker in state.workers.values():
-            if worker.state is WorkerState.SPARE:
-                self._spares.setdefault(worker.node, []).append(worker)
 
     def assign(self, model: ScheduledModel, spec: ModelSpec) -> None:
         """Assign a worker to a model, or load it, or find out what prevents that."""
@@ -152,8 +148,10 @@ class _Assignment:
                 sure = ready and not (verdict.waits and reason is EvictionReason.MEMORY)
                 self._claims[evicted] = EvictionClaim(model.order or 0, sure, reason, model.name, _requested_by(model))
             self._views.leave(verdict.models)
-        if worker is None and self._spares.get(node):
-            model_changes.begin_check(state, model, spec, self._spares[node].pop())
+        if worker is None:
+            spares = [each for each in state.nodes[node].workers.values() if each.state is WorkerState.SPARE]
+            if spares:
+                model_changes.begin_check(state, model, spec, spares[-1])
         elif worker is not None and ready and isinstance(verdict, Fits):
             model_changes.choose_context(worker, context)
             model_changes.start_engine(state, model, spec, worker, self._now)

@@ -78,7 +78,7 @@ def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], n
     if not state.plans:
         return
     head = state.nodes[HEAD]
-    spares = [worker for worker in state.workers.values() if worker.state is WorkerState.SPARE and worker.node == HEAD]
+    spares = [worker for worker in head.workers.values() if worker.state is WorkerState.SPARE]
     due = state.due_plans()
     for plan in list(state.plans):
         refusal = answers.server_ends(state) if state.closing else spare_workers.refusal_without_workers(state, now)

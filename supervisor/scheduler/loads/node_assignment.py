@@ -110,8 +110,8 @@ class NodeAssignment:
     def _others_leave_for(self, model: ScheduledModel) -> bool:
         """Return whether models already leave for this one: then it is loaded where they were."""
         return any(
-            worker.state is WorkerState.LEAVING and worker.eviction is not None and worker.eviction.model == model.name
-            for worker in self._state.workers.values()
+            worker.eviction is not None and worker.eviction.model == model.name
+            for worker in self._state.index.workers_in[WorkerState.LEAVING].values()
         )
 
     def _choose(self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str]) -> str:
@@ -230,5 +230,5 @@ def _obstacle(state: SchedulerState, model: ScheduledModel, needs: NodeNeeds, na
     failed = model.search.failed_copies.get(name)
     if failed is not None and failed.until > now:
         return failed.failure.message
-    refusal = spare_workers.refusal_on(state, node, now) if len(state.nodes) > 1 else None
+    refusal = spare_workers.refusal_on(node, now) if len(state.nodes) > 1 else None
     return refusal.message if refusal is not None else ""

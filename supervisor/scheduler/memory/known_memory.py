@@ -72,6 +72,11 @@ class KnownMemory:
         """Note that it is nearly used up. To be told again as long as that is so."""
         self._short_until = now + SHORT_S
 
+    @property
+    def short_until(self) -> float:
+        """When it is no longer said to be nearly used up, unless that is said again."""
+        return self._short_until
+
     def is_short(self, now: float) -> bool:
         """Return whether it is nearly used up."""
         return now < self._short_until

@@ -25,7 +25,8 @@ def memory_read(
     node = state.nodes.get(name)
     if node is None:
         return
-    workers = [worker for worker in state.workers.values() if worker.node == name]
+    node.changed()
+    workers = list(node.workers.values())
     for worker in workers:
         # A process that ends shows no memory any more, some time before the kernel has it back.
         former = worker.held if worker.state is WorkerState.LEAVING else {}

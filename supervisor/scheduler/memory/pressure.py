@@ -29,7 +29,8 @@ def memory_short(state: SchedulerState, name: str, host: Capacity, figures: Mapp
     if node is None:
         return
     node.memory.short(now)
-    loaded = [(worker, worker.model) for worker in state.workers.values() if worker.node == name and worker.model]
+    node.changed()
+    loaded = [(worker, worker.model) for worker in node.workers.values() if worker.model]
     if state.closing or any(worker.state is WorkerState.LEAVING for worker, _ in loaded):
         return
     idle = [(model, worker) for worker, model in loaded if _may_leave(model)]

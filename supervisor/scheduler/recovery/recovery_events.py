@@ -27,7 +27,6 @@ from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
 from supervisor.scheduler.replica_set import replica_key
 from supervisor.scheduler.scheduled_model import ScheduledModel
-from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
 
 ENGINE_LOST: Final = "its engine died while no supervisor ran"
@@ -105,7 +104,7 @@ class World(NamedTuple):
 def recovered(state: SchedulerState, world: World, now: float) -> None:
     """Take over what runs. To be called once, before all other events."""
     for worker_id in world.starting:
-        state.workers[worker_id] = ScheduledWorker(worker_id, now, world.nodes.get(worker_id, HEAD))
+        state.add_worker(worker_id, now, world.nodes.get(worker_id, HEAD))
     for running in sorted(world.workers, key=lambda each: each.state is WorkerState.LEAVING):
         _take_over(state, running, now)
     _restore_grants(state, world)
@@ -153,7 +152,7 @@ def worker_reconnected(
 
 
 def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> None:
-    worker = state.workers[running.worker] = ScheduledWorker(running.worker, now, running.node)
+    worker = state.add_worker(running.worker, now, running.node)
     spec, leaves = running.spec, running.state is WorkerState.LEAVING
     if (
         spec is None
