@@ -33,7 +33,7 @@ class DueQueue(Generic[T]):
         """A heap, with some times that no longer hold."""
 
     def changed(self, one: T) -> None:
-        """Let the next look be at this one, too."""
+        """Let the next look include this one."""
         self._changed[one.serial] = one
 
     @contextmanager
