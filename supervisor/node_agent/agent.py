@@ -78,11 +78,9 @@ class NodeAgent:
     ) -> None:
         """Start nothing, and connect to nothing, before :meth:`begin`. Raises OSError if there is no way to the head."""
         self._settings, self._loop, self._runtime = settings, loop, runtime
-        self._facts = NodeFacts(
-            settings.node, address.listening_host(), labels=settings.labels, resources=settings.resources
-        )
-        """More is known as soon as the supervisor has sent its settings."""
-        self._hardware: NodeHardware | None = None
+        self._address = address.listening_host()
+        self._facts, self._hardware = self._look_at_node(self._with_own_folders(Settings()))
+        """The settings that the supervisor sends may change them, because they name programs."""
         self._placement = LocalPlacement(loop, context)
         self._roles: dict[str, StartProcess] = {}
         """Process that runs → its order."""
@@ -168,22 +166,29 @@ class NodeAgent:
 
     def _configure(self, message: ConfigureNode, payload: bytes) -> None:
         """Write the settings for the processes of this node."""
+        settings = self._with_own_folders(msgspec.json.decode(payload, type=Settings))
+        self._grace = message.grace
+        write_settings(settings, self._runtime.path)
+        self._configured = True
+        facts, hardware = self._look_at_node(settings)
+        if (facts, hardware) != (self._facts, self._hardware):
+            self._facts, self._hardware = facts, hardware
+            self._link.send(NodeChanged(facts, hardware))
+
+    def _with_own_folders(self, settings: Settings) -> Settings:
         own = self._settings
-        settings = structs.replace(
-            msgspec.json.decode(payload, type=Settings),
+        return structs.replace(
+            settings,
             runtime_dir=own.runtime_dir,
             cache_dir=own.cache_dir,
             state_dir=own.state_dir,
             machine_dir=own.machine_dir,
         )
-        self._grace = message.grace
-        write_settings(settings, self._runtime.path)
-        self._configured = True
-        facts = read_node_facts(settings, own.node, self._facts.address, labels=own.labels, resources=own.resources)
-        hardware = read_node_hardware(settings)
-        if (facts, hardware) != (self._facts, self._hardware):
-            self._facts, self._hardware = facts, hardware
-            self._link.send(NodeChanged(facts, hardware))
+
+    def _look_at_node(self, settings: Settings) -> tuple[NodeFacts, NodeHardware]:
+        own = self._settings
+        facts = read_node_facts(settings, own.node, self._address, labels=own.labels, resources=own.resources)
+        return facts, read_node_hardware(settings)
 
     def _start(self, order: StartProcess) -> None:
         """Start a process. An order may come twice, because the first one may have been lost."""

@@ -18,7 +18,6 @@ from protocol.messages.nodes import (
     AgentSnapshot,
     ConfigureNode,
     KillProcess,
-    NodeChanged,
     NodeLeaves,
     NodeRead,
     ProcessEnded,
@@ -150,19 +149,18 @@ def test_an_agent_says_what_its_node_has_and_writes_the_settings_for_its_process
         {"zone": "west"},
         {"npu": 1.0},
     )
-    changed = supervisor.next(NodeChanged).facts
-    assert changed.cpus == len(os.sched_getaffinity(0))
-    assert changed.memory > 0
-    assert "llamacpp:cpu" in changed.backends
+    assert facts.cpus == len(os.sched_getaffinity(0))
+    assert facts.memory > 0
+    assert "llamacpp:cpu" in facts.backends, "a request that comes next can run there"
+    supervisor.send(agent, Ping(7))
+    assert supervisor.next(Pong).number == 7
     written = read_settings(node.runtime)
     assert (written.runtime_dir, written.cache_dir, written.state_dir) == (
         str(node.runtime),
         str(node.home / "cache"),
         str(node.home / "state"),
     )
-    assert written.peer_silence == 60.0
-    supervisor.send(agent, Ping(7))
-    assert supervisor.next(Pong).number == 7
+    assert (written.peer_silence, written.api_key) == (60.0, "cl1ent-key"), "what the supervisor sends"
 
 
 def test_a_process_is_started_read_killed_and_its_end_is_reported(
