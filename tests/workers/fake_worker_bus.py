@@ -17,7 +17,7 @@ class FakeWorkerBus:
         self.on_subscription: Any = None
         self.on_message: Any = None
         self.pings = 0
-        self.endpoint = ""
+        self.endpoint = self.remote_endpoint = ""
 
     @property
     def sent(self) -> list[Any]:

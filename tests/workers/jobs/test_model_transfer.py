@@ -197,7 +197,7 @@ def test_a_sender_that_is_stopped_is_replaced_by_one_that_is_named_later(
 
 
 MEMBERSHIPS = [
-    pytest.param(None, "the address of its node: a server without a cluster listens on no host", id="no cluster"),
+    pytest.param(None, "the address of its node: a server without a cluster has no tcp sockets", id="no cluster"),
     pytest.param("0.0.0.0", "0.0.0.0: that means all addresses of the machine", id="all addresses"),
     pytest.param("192.0.2.1", "192.0.2.1: Cannot assign requested address", id="of another machine"),
 ]
