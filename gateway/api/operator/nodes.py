@@ -37,7 +37,7 @@ def list_nodes(caller: HttpCaller, _request: Nothing) -> NodesAnswer:
 
 @route("POST", "/internal/nodes/{name}/drain", changes=True, action="drain a node", failures=NOT_FOUND | CONFLICT)
 def drain_node(caller: HttpCaller, node: NamedNode) -> NodeEntry:
-    """Gives a node no new models from now on; those that it has are loaded on other nodes as soon as their requests have ended.
+    """Gives a node no new models from now on; those that it has are loaded on other nodes, and leave when their requests have ended.
 
     The answer comes at once: the node is `draining` until it has no model left, then `drained`. It stays so until an undrain or a
     restart of the server, even while it is not reachable. A second drain changes nothing.
