@@ -49,11 +49,16 @@ class NodeReports:
         self._head, self._memory, self._processes = head, memory, processes
         self._view, self._record, self._cluster = view, record, others
 
+    def _has_others(self) -> bool:
+        return self._cluster is not None and self._cluster.has_nodes()
+
     def _others(self) -> list[NodeReport]:
         return self._cluster.reports() if self._cluster is not None else []
 
     def several(self) -> list[NodeReport]:
-        """Return all nodes of a server that has more than one; else none."""
+        """Return all nodes of a server that has more than one; else none, without a look at anything."""
+        if not self._has_others() and not self._record.drained_nodes:
+            return []
         nodes = self.all()
         return nodes if len(nodes) > 1 else []
 
@@ -82,8 +87,7 @@ class NodeReports:
 
     def node_of(self, worker: str) -> str:
         """Return the node of a worker of a server that has more than one; else nothing."""
-        has_others = self._cluster is not None and self._cluster.has_nodes()
-        known = self._view.worker(worker) if has_others else None
+        known = self._view.worker(worker) if self._has_others() else None
         return known.node if known is not None else ""
 
     def problems(self) -> list[str]:

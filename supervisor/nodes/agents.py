@@ -113,7 +113,7 @@ class NodeAgents:
 
     def has_nodes(self) -> bool:
         """Return whether there is another node than the head, missing ones included."""
-        return bool(self._registry.nodes() or self._registry.missing())
+        return self._registry.has_nodes
 
     def reports(self) -> list[NodeReport]:
         """Return what is known of all nodes but the head, by name; also of those that are missing.

@@ -76,6 +76,11 @@ class NodeRegistry:
         """Nodes that were lost, and have not joined again; the latest is the last one."""
         self._looked = 0.0
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether there is any, missing ones included. Quick: this is asked for each model that is shown."""
+        return bool(self._nodes or self._missing)
+
     def nodes(self) -> list[Node]:
         """Return all nodes, by name."""
         return sorted(self._nodes.values(), key=lambda node: node.name)
