@@ -33,6 +33,7 @@ from gateway.http.request_counts import RequestCounts
 from gateway.process_watch import ProcessWatch
 from gateway.requests.admission_states import AdmissionState
 from gateway.server.acceptor import ACCEPT_BATCH, Acceptor
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 
 _READ: Final = 1
@@ -152,7 +153,9 @@ class GunicornWorker(GeventWorker):  # type: ignore[misc]
         """End within ``grace`` seconds: the supervisor said so, or is gone (in the hub)."""
         self._keep_alive = False
         self._deadline = time.monotonic() + grace
-        if self.session.admission.state is AdmissionState.LOST:
+        # The supervisor has no way to end the process of a gateway on another node; gunicorn starts another one.
+        dismissed = self.session.node != HEAD and self.session.admission.state is AdmissionState.REPLACED
+        if dismissed or self.session.admission.state is AdmissionState.LOST:
             self.alive = False
         self.body_memory.end_all(self.session.admission.refusal)
         self._stop_event.set()

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
+import simple_websocket
 from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.wire.bus_address import MemberKeys, decode_token, encode_token
@@ -55,6 +57,10 @@ def known(gateway: RemoteGateway, headers: dict[str, str]) -> bool:
     return gateway.client.get("/v1/models", **headers).status == 200
 
 
+def unknown(gateway: RemoteGateway, headers: dict[str, str]) -> bool:
+    return gateway.client.get("/v1/models", **headers).status == 401
+
+
 def test_models_answer_through_every_gateway(server: LemonbusServer, gateways: list[RemoteGateway]) -> None:
     for gateway in gateways:
         stream = gateway.client.start_chat(LOOP, headers=server.admin_headers, stream=True, max_tokens=20).finish()
@@ -66,12 +72,12 @@ def test_models_answer_through_every_gateway(server: LemonbusServer, gateways: l
 def test_a_key_is_valid_everywhere_until_it_is_revoked(server: LemonbusServer, gateways: list[RemoteGateway]) -> None:
     headers = add_key(server, "everywhere")
     for gateway in gateways:
-        wait_for(lambda gateway=gateway: known(gateway, headers), "the key is known there")  # type: ignore[misc]
+        wait_for(partial(known, gateway, headers), "the key is known there")
     assert (
         server.client.start("DELETE", "/internal/keys/everywhere", headers=server.admin_headers).finish().status == 200
     )
     for gateway in gateways:
-        wait_for(lambda gateway=gateway: not known(gateway, headers), "the key is revoked there")  # type: ignore[misc]
+        wait_for(partial(unknown, gateway, headers), "the key is revoked there")
 
 
 def test_a_stream_with_a_revoked_key_ends(server: LemonbusServer, gateways: list[RemoteGateway]) -> None:
@@ -100,7 +106,7 @@ def test_keys_are_changed_on_the_head(server: LemonbusServer, gateways: list[Rem
 def test_the_limits_of_a_key_are_those_of_all_gateways(server: LemonbusServer, gateways: list[RemoteGateway]) -> None:
     headers = add_key(server, "limited", requests_per_minute=2)
     for gateway in gateways:
-        wait_for(lambda gateway=gateway: known(gateway, headers), "the key is known there")  # type: ignore[misc]
+        wait_for(partial(known, gateway, headers), "the key is known there")
     clients = [*(gateway.client for gateway in gateways), server.client]
     answers = [client.chat(CHAT, headers=headers, max_tokens=2).status for client in clients]
     assert answers == [200, 200, 429]
@@ -113,6 +119,21 @@ def test_logs_request_ids_and_metrics_are_those_of_one_server(
         asked = {**server.admin_headers, "X-Request-ID": f"edge-request-{number}"}
         answer = gateway.client.chat(CHAT, headers=asked, max_tokens=2)
         assert answer.headers["x-request-id"] == f"edge-request-{number}"
+    reader = simple_websocket.Client.connect(f"ws://127.0.0.1:{server.port}/logs/stream", headers=server.admin_headers)
+    try:
+        reader.send('{"type": "logs.subscribe", "after_seq": null}')
+        seen: list[str] = []
+
+        def logged(label: str) -> bool:
+            seen.append(str(reader.receive(timeout=0.1) or ""))
+            return any(label in text for text in seen)
+
+        for number in range(2):
+            wait_for(partial(logged, f"edge-request-{number}"), "the log of the head has the request")
+        assert any("edge2" in text for text in seen)
+    finally:
+        reader.close()
+        reader.thread.join(20)
     requests = "lemonbus_http_requests_total"
 
     def counted() -> float:
