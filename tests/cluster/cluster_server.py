@@ -36,15 +36,37 @@ class ClusterServer(LemonbusServer):
 
     def wait_joined(self, count: int = 1) -> None:
         """Wait until other nodes are ready."""
-        wait_for(
-            lambda: list(self.nodes().values()) == ["ready"] * count,
-            f"{count} nodes have joined; {self.problems()}; {self.last_lines(30)}",
-            JOINED_S,
-        )
+        try:
+            wait_for(lambda: list(self.nodes().values()) == ["ready"] * count, f"{count} nodes have joined", JOINED_S)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.nodes()} {self.problems()}\n{self.last_lines(60)}") from late
+
+    def load_on(self, model: str) -> None:
+        """Load a model as soon as the node that it is for says that it can run it."""
+        answers: list[int] = []
+
+        def loaded() -> bool:
+            answers.append(self.client.post("/v1/load", {"model_name": model}, 60.0).status)
+            return answers[-1] == 200
+
+        wait_for(loaded, f"{model} is loaded: {answers[-3:]}; {self.last_lines(30)}", JOINED_S)
 
     def problems(self) -> list[str]:
         """Return those of health."""
         return list(self.state().get("problems", []))
+
+    def ray_problems(self) -> list[str]:
+        """Return those that are about Ray."""
+        return [each for each in self.problems() if each.startswith("Ray")]
+
+    def engine_on(self, node: NetworkNode) -> int:
+        """Wait until one engine runs on a node; return its pid."""
+
+        def found() -> int:
+            pids = [each.pid for each in node.processes() if each.mentions("llama_server")]
+            return pids[0] if len(pids) == 1 else 0
+
+        return wait_for(found, f"an engine runs on node {node.number}", JOINED_S)
 
     def wait_problem(self, text: str, deadline: float = 30.0) -> None:
         """Wait until a problem has this text."""

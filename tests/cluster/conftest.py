@@ -21,8 +21,8 @@ def shared_cluster() -> Iterator[RayCluster]:
 
 @pytest.fixture
 def cluster() -> Iterator[RayCluster]:
-    """A cluster of its own for a test that ends a part of it. Ray gives a head that is away up after some seconds, not after a minute."""
-    with Network(2) as network, RayCluster(network, patience=8, npu=1) as cluster:
+    """A cluster of its own, for a test that ends a part of it."""
+    with Network(2) as network, RayCluster(network, npu=1) as cluster:
         yield cluster
 
 

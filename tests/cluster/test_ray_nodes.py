@@ -17,7 +17,7 @@ def test_a_node_joins_with_what_ray_says_of_it(server: ClusterServer) -> None:
     (node,) = [each for each in server.client.get("/internal/nodes").json()["nodes"] if each["name"] != "head"]
     assert (node["address"], node["resources"]) == (server.cluster.others[0].network_node.address, {"npu": 1.0})
     assert node["name"] == socket.gethostname(), "no other node but the head has this host name"
-    assert not [each for each in server.problems() if "Ray" in each]
+    assert not server.ray_problems()
 
 
 @pytest.mark.parametrize("ended", ["agent", "actor"])
@@ -36,7 +36,7 @@ def test_agents_go_on_without_the_job_and_the_next_one_finds_them(server: Cluste
     processes.kill(job)
     server.job_pid(but=job)
     wait_for(lambda: any(line["event"] == "node agent found" for line in server.lines), "the actor is found")
-    wait_for(lambda: not [each for each in server.problems() if "Ray" in each], "Ray works again", 30.0)
+    wait_for(lambda: not server.ray_problems(), "Ray works again", 30.0)
     assert server.agent_on(node) == agent
     assert list(server.nodes().values()) == ["ready"]
 

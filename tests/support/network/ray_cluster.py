@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -87,10 +88,23 @@ class RayOnNode:
         return found
 
     def stop(self) -> None:
-        """End it in an orderly way. Do nothing if it has ended."""
+        """End it in an orderly way, if it has not ended."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         self.process.wait(END_S)
+        self._sweep()
+
+    def wait_end(self) -> None:
+        """Wait until `ray start` has ended: it does when a process of Ray was killed, and ends the others."""
+        self.process.wait(END_S)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Kill what Ray itself leaves behind when its raylet was killed."""
+        for each in self.network_node.processes():
+            if each.words[0] in ("ray::DashboardAgent", "ray::RuntimeEnvAgent"):
+                with contextlib.suppress(ProcessLookupError):
+                    processes.kill(each.pid)
 
 
 class RayCluster:
@@ -122,6 +136,12 @@ class RayCluster:
         """Start Ray on another node."""
         folder, head = self.folder / str(node.number), self._network.nodes[0].address
         return RayOnNode(node, folder, head, self._environment, self._resources)
+
+    def restart(self, node: RayOnNode) -> None:
+        """Start Ray again on a node where it has ended, and wait until it runs."""
+        number = self.nodes.index(node)
+        self.nodes[number] = self.start_node(node.network_node) if number else self.start_head()
+        self.nodes[number].wait_ready()
 
     def __enter__(self) -> Self:
         try:

@@ -79,14 +79,22 @@ class AgentPlan:
     def __init__(self) -> None:
         """None is known."""
         self.agents: dict[str, PlannedAgent] = {}
+        self._replaced: set[str] = set()
+        """Nodes whose machine has started Ray again. Ray counts a node as alive until it has been silent for long."""
 
     def nodes_seen(self, nodes: Sequence[ClusterNode], now: float) -> None:
         """Take note of all nodes that live now. Those that do not are forgotten, with their agents."""
-        self.agents = {node.id: self.agents[node.id] for node in nodes if node.id in self.agents}
-        for node in nodes:
-            if node.id not in self.agents:
-                name = node_name(node, [*nodes], {each.name for each in self.agents.values()})
-                self.agents[node.id] = PlannedAgent(node, name, now)
+        living = {node.id for node in nodes}
+        self._replaced &= living
+        new = [node for node in nodes if node.id not in self.agents and node.id not in self._replaced]
+        addresses = {node.address for node in new}
+        self._replaced |= {agent.node.id for agent in self.agents.values() if agent.node.address in addresses}
+        remaining = living - self._replaced
+        self.agents = {node: agent for node, agent in self.agents.items() if node in remaining}
+        for node in new:
+            others = [each for each in nodes if each.id in remaining]
+            name = node_name(node, others, {each.name for each in self.agents.values()})
+            self.agents[node.id] = PlannedAgent(node, name, now)
 
     def due(self, now: float) -> list[PlannedAgent]:
         """Return the agents to start now."""

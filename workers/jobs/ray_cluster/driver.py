@@ -89,7 +89,10 @@ class RayDriver:
     def _look(self) -> None:
         """Bring the plan and the cluster together."""
         self._plan.nodes_seen(cluster.living_nodes(), time.monotonic())
-        self._actors = {node: actor for node, actor in self._actors.items() if node in self._plan.agents}
+        for node in self._actors.keys() - self._plan.agents.keys():
+            actor = self._actors.pop(node)
+            if actor.starts:
+                actor.kill()
         for agent in self._plan.due(time.monotonic()):
             self._start(agent)
         for node, actor in self._actors.items():

@@ -109,6 +109,18 @@ def test_names(nodes: list[ClusterNode], names: list[str]) -> None:
     assert [agent.name for agent in plan.agents.values()] == names
 
 
+def test_a_machine_that_has_started_ray_again_is_one_node_of_the_same_name() -> None:
+    """Ray still shows the former node for some seconds."""
+    plan, former, present = AgentPlan(), node(1), node(2, address="10.0.0.1", hostname="host1")
+    plan.nodes_seen([former], 0.0)
+    start(plan, former, 0.0)
+    for now in (1.0, 2.0):
+        plan.nodes_seen([former, present], now)
+        assert [(agent.node.id, agent.name) for agent in plan.agents.values()] == [(present.id, "host1")]
+    plan.nodes_seen([present], 3.0)
+    assert due(plan, 3.0) == [present.id]
+
+
 def test_a_node_keeps_its_name_while_it_lives() -> None:
     plan = AgentPlan()
     plan.nodes_seen([node(1, hostname="vm")], 0.0)
