@@ -140,6 +140,8 @@ class CheckModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """To a worker on another node: the paths that files of the spec have there, by those of the head."""
     backend: str = ""
     """To a worker on another node: the backend that runs the model there; empty: that of the spec."""
+    device: str = ""
+    """The one of the spec's devices that this engine of several is to use; empty: all of them."""
 
 
 @control_message
@@ -166,6 +168,8 @@ class StartEngine(msgspec.Struct, frozen=True, omit_defaults=True):
     replica: int = 1
     """The number of this engine, of those of its model. The worker keeps it for a new supervisor."""
     backend: str = ""
+    """As in :class:`CheckModel`."""
+    device: str = ""
     """As in :class:`CheckModel`."""
 
 

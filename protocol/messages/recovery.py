@@ -76,6 +76,8 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """As in the last ``StartEngine``."""
     backend: str = ""
     """As in the last ``StartEngine``."""
+    device: str = ""
+    """As in the last ``StartEngine``."""
 
     @property
     def model_in_use(self) -> ModelInUse | None:

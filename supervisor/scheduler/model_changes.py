@@ -6,6 +6,8 @@ change is due is decided elsewhere: by events (:mod:`client_events`, :mod:`worke
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from protocol.failures import Failure
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import CheckModel, EngineReady, StartEngine
@@ -186,7 +188,8 @@ def begin_check(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, w
     model.worker, worker.model, worker.idle_since = worker, model, None
     backend = backend_on(spec, state.node_of(worker).facts)
     worker.backend = backend if backend != spec.backend else ""
-    state.emit(SendMessage(worker.id, CheckModel(spec, backend=worker.backend)))
+    worker.device = model.replica_set.device_for(model, spec, worker.node)
+    state.emit(SendMessage(worker.id, CheckModel(spec, backend=worker.backend, device=worker.device)))
 
 
 def finish_check(model: ScheduledModel, worker: ScheduledWorker, estimate: MemoryEstimate) -> None:
@@ -207,7 +210,8 @@ def start_engine(
     worker.held, worker.progress = {}, None
     model.search.over()
     age = now - model.load_began if model.load_began is not None else 0.0
-    order = StartEngine(spec, worker.context, dict(worker.need), age=age, replica=model.number, backend=worker.backend)
+    order = StartEngine(spec, worker.context, dict(worker.need), age=age, replica=model.number)
+    order = structs.replace(order, backend=worker.backend, device=worker.device)
     state.emit(SendMessage(worker.id, order))
 
 

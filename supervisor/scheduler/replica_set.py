@@ -21,11 +21,13 @@ has a set of one, in which each rule below has no effect.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
+from protocol.models.recipes import ModelSpec
 from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import ModelPolicy
@@ -101,6 +103,8 @@ class ReplicaSet:
         """Whether a replica is on a node that drains."""
         self.next_replica_at = 0.0
         """Until when no further replica is tried, because one did not fit or has failed."""
+        self.too_large_for_one: ModelSpec | None = None
+        """What does not fit on one of its devices, and so gets all of them."""
 
     def changed(self) -> None:
         """Let the next :func:`~supervisor.scheduler.reconcile.reconcile` look at it."""
@@ -139,6 +143,17 @@ class ReplicaSet:
     def has_another(self, replica: ScheduledModel) -> bool:
         """Return whether another replica than this one serves, or is on its way there."""
         return any(each is not replica and each.state in _SERVES_OR_WILL for each in self.replicas)
+
+    def device_for(self, replica: ScheduledModel, spec: ModelSpec, node: str) -> str:
+        """Return the device of the spec that a replica is to use: one with fewest others; empty: all devices.
+
+        All if the model has one engine, or no choice of devices, or was found not to fit on one.
+        """
+        if self.policy.max_replicas == 1 or len(spec.devices) < 2 or self.too_large_for_one == spec:
+            return ""
+        workers = [each.worker for each in self.replicas if each is not replica and each.worker is not None]
+        used = Counter(worker.device for worker in workers if worker.node == node)
+        return min(spec.devices, key=lambda device: (used[device], spec.devices.index(device)))
 
     @property
     def last_use(self) -> float:

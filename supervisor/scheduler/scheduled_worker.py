@@ -57,7 +57,20 @@ class ScheduledWorker:
     """One worker process."""
 
     __slots__ = (
-        *("backend", "context", "estimate", "eviction", "facts", "held", "id", "idle_since", "model", "need", "node"),
+        *(
+            "backend",
+            "context",
+            "device",
+            "estimate",
+            "eviction",
+            "facts",
+            "held",
+            "id",
+            "idle_since",
+            "model",
+            "need",
+            "node",
+        ),
         *("plan", "progress", "ready_at", "remembered", "spawned_at", "state", "_moved"),
     )
 
@@ -74,6 +87,8 @@ class ScheduledWorker:
         self.node = node
         self.backend = ""
         """What runs its model, if that is not the backend of the spec: its node is not the head."""
+        self.device = ""
+        """The one of the spec's devices that its engine uses, as one of several engines; empty: all of them."""
         self.spawned_at = spawned_at
         self.idle_since: float | None = None
         """Since when it is a spare; None if it is not one, or has just become one."""

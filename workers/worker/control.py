@@ -229,6 +229,7 @@ class WorkerController:
                 paths=self._model.paths,
                 replica=self._model.replica,
                 backend=self._model.backend,
+                device=self._model.device,
             )
             self._loader.answer(spec, partial(self._start_engine, order, restore_caches=False))
             return

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import structs
+
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.peers import CheckModel, LoadFailed, StartEngine
@@ -50,7 +52,7 @@ class ModelLoader:
 
     def check(self, order: CheckModel) -> None:
         """Check everything that needs no engine."""
-        spec = localized(with_backend(order.spec, order.backend), order.paths)
+        spec = _ordered(order)
         backend = registry.backend_class(spec.recipe)(spec, self._settings)
         backend.devices = order.devices
         report, facts = check_model(spec, backend)
@@ -59,7 +61,7 @@ class ModelLoader:
 
     def start(self, order: StartEngine, log: logs.Logger, *, restore_caches: bool) -> EngineSession:
         """Start the engine of a model, which is checked first if it was not. ``restore_caches``: as in :class:`EngineSession`."""
-        spec = localized(with_backend(order.spec, order.backend), order.paths)
+        spec = _ordered(order)
         backend = registry.backend_class(spec.recipe)(with_context(spec, order.context), self._settings)
         if self._checked is None or self._checked[0] != spec:
             self._checked = (spec, check_model(spec, backend)[1])
@@ -83,3 +85,9 @@ class ModelLoader:
         groups = {"control_groups": engine.control_groups} if engine.control_groups else {}
         log.info("engine started", engine_pid=engine.pid, command=" ".join(without_secrets(engine.command)), **groups)
         return session
+
+
+def _ordered(order: CheckModel | StartEngine) -> ModelSpec:
+    """Return the spec as this worker runs it: on its node, with its files, on the device of this one of several engines."""
+    spec = localized(with_backend(order.spec, order.backend), order.paths)
+    return structs.replace(spec, devices=[order.device]) if order.device else spec

@@ -46,6 +46,7 @@ class ModelRecord(msgspec.Struct):
     paths: dict[str, str] = {}
     replica: int = 1
     backend: str = ""
+    device: str = ""
     load_began: float = 0.0
     """By this process's clock."""
     progress: LoadProgressed | None = None
@@ -58,7 +59,7 @@ class ModelRecord(msgspec.Struct):
         if self.spec is None or self.spec.name != order.spec.name:
             self.remembered = PolicyOverrides()
         self.spec, self.context, self.need, self.paths = order.spec, order.context, order.need, order.paths
-        self.replica, self.backend = order.replica, order.backend
+        self.replica, self.backend, self.device = order.replica, order.backend, order.device
         self.load_began = now - order.age
         self.facts = self.report = self.progress = None
 
@@ -102,6 +103,7 @@ def worker_snapshot(
         paths=model.paths if state is not WorkerState.SPARE else {},
         replica=model.replica if state is not WorkerState.SPARE else 1,
         backend=model.backend if state is not WorkerState.SPARE else "",
+        device=model.device if state is not WorkerState.SPARE else "",
         load_age=now - model.load_began if state is WorkerState.LOADING else 0.0,
         progress=model.progress if state is WorkerState.LOADING else None,
     )

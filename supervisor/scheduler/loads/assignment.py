@@ -165,6 +165,10 @@ def _refused(state: SchedulerState, model: ScheduledModel, offer: Offer, now: fl
     """
     verdict = offer.verdict
     refusal = refusal_of(model.name, offer.estimate, verdict)
+    if isinstance(verdict, Insufficient) and model.worker is not None and model.worker.device:
+        model.replica_set.too_large_for_one = model.spec
+        model_changes.release_worker(state, model)  # it is checked again, for all of its devices
+        return True
     if not model.is_lead and not isinstance(verdict, Fits):
         if not undecided:
             replication.give_up(state, model, now)

@@ -124,6 +124,7 @@ def _running_worker(
         remembered=snapshot.remembered,
         context=snapshot.context,
         backend=snapshot.backend,
+        device=snapshot.device,
         need=snapshot.need,
         load_began=arrived - snapshot.load_age if snapshot.state is WorkerState.LOADING else None,
         progress=snapshot.progress,

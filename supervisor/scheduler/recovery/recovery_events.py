@@ -75,6 +75,7 @@ class RunningWorker(NamedTuple):
     """The number of its engine, of those of its model."""
     node: str = HEAD
     backend: str = ""
+    device: str = ""
     """As in ``StartEngine``."""
 
 
@@ -171,6 +172,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         state.kill_worker(worker)
         return
     worker.context, worker.need, worker.backend = running.context, running.need, running.backend
+    worker.device = running.device
     taken_over_models.take_over(state, model, worker, running.state, running.facts)
     taken_over_models.restore_remembered(model, worker, running.remembered)
     model.load_began, worker.progress, worker.ready_at = running.load_began, running.progress, running.ready_at

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
@@ -114,3 +115,16 @@ def test_a_worker_on_another_node_loads_the_files_of_its_node(harness: LoaderHar
     harness.start(spec, paths=paths)
     assert harness.backends[-1].spec.path == harness.spec.path
     assert harness.checked == ["x"], "the files that were checked are those of the engine"
+
+
+def test_one_of_several_engines_uses_only_its_device(harness: LoaderHarness) -> None:
+    spec = structs.replace(harness.spec, devices=["0", "1"])
+    order = StartEngine(spec, device="1")
+    harness.loader.check(CheckModel(spec, device="1"))
+
+    def start() -> None:
+        harness.loader.start(order, logs.get_logger(), restore_caches=True)
+
+    harness.loader.answer(spec, start)
+    assert harness.checked == ["x"]
+    assert harness.backends[-1].spec.devices == ["1"]
