@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol import UNDERSTOOD
 from protocol.ids import RequestKey
 from protocol.messages.gateway_hosts import GATEWAY_HOST
-from protocol.messages.peers import Hello, Pong, WorkerUp
+from protocol.messages.peers import Hello, Pong, Shutdown, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -80,6 +80,8 @@ class PeerMessages:
             self._worker_hello(peer, payload, known=known)
         elif message.role == "gateway":
             self._gateway_hello(message, payload, known=known)
+        elif self._scheduler.view.closing:  # it was starting when all others were told
+            self._bus.send(peer, Shutdown(0.0, "draining"))
         elif not payload or not envelope.unpack_payload(payload, JobSnapshot).order:
             self._jobs.send_order(peer)
 

@@ -56,7 +56,7 @@ def node_left(state: SchedulerState, name: str, failure: Failure, now: float) ->
 def files_copied(state: SchedulerState, model_name: str, node: str, done: int, total: int) -> None:
     """This much of the files of a model is on a node, in bytes. Nothing is to be decided."""
     if (model_name, node) in state.copies:
-        state.copies[model_name, node] = LoadProgressed(LoadStage.COPYING, done // _MB, total // _MB, "MB")
+        state.copies[model_name, node] = LoadProgressed(LoadStage.COPYING, done // _MB, -(-total // _MB), "MB")
 
 
 def files_fetched(state: SchedulerState, model_name: str, node: str, failure: Failure | None, now: float) -> None:

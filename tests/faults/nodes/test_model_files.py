@@ -1,0 +1,107 @@
+"""A node gets the files of a model from the head, and serves it; it knows them when it or the supervisor is replaced."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from supervisor.nodes.spec_files import HeadFolders
+from tests.conftest import StartServer
+from tests.support.node_agents import NodeUnderTest, node_of, wait_joined
+from tests.support.ports import free_port_pair
+from tests.support.server import LemonbusServer
+from tests.support.waiting import wait_for
+
+CHAT = "extra.tiny-chat"
+COPYING, COPIED = "copying model files", "model files copied"
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> LemonbusServer:
+    return start_server("tiny-chat", cluster_address=f"127.0.0.1:{free_port_pair()}")
+
+
+@pytest.fixture
+def node(server: LemonbusServer) -> Iterator[NodeUnderTest]:
+    """A node that does not see the models of the head. All models are to be loaded there."""
+    within = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {server.models} && exec "$@"', "sh")
+    if subprocess.run([*within, "true"], capture_output=True, timeout=10, check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted on this machine")
+    with node_of(server, "gpu1", within) as node:
+        wait_joined(server, node)
+        assert server.client.post("/internal/nodes/head/drain", {}).status == 200
+        yield node
+
+
+def logged(server: LemonbusServer, event: str) -> int:
+    return sum(line["event"] == event for line in server.lines)
+
+
+def nodes_in_list(server: LemonbusServer) -> list[str]:
+    """Return where the files of the model are, as lists show it."""
+    answer = server.client.get(f"/v1/models/{CHAT}").json()
+    return list(answer.get("nodes", []))
+
+
+def place(server: LemonbusServer, node: NodeUnderTest) -> Path:
+    """Return where the copy of the model goes on the node."""
+    file = server.models / "tiny-chat.gguf"
+    folders = HeadFolders(server.home / "hub", Path(server.settings.cache_dir))
+    return node.home / "cache" / "node_files" / folders.place(file, file.parent)[1]
+
+
+def test_a_node_gets_a_model_from_the_head_and_serves_it(server: LemonbusServer, node: NodeUnderTest) -> None:
+    assert nodes_in_list(server) == ["head"]
+    assert server.client.chat(CHAT).status == 200
+    assert node.engines()
+    copy = place(server, node)
+    assert copy.read_bytes() == (server.models / "tiny-chat.gguf").read_bytes()
+    inode = copy.lstat().st_ino
+    assert nodes_in_list(server) == ["head", "gpu1"]
+
+    server.kill_supervisor()
+    assert server.client.chat(CHAT).status == 200, "the worker there is taken over"
+    wait_for(lambda: nodes_in_list(server) == ["head", "gpu1"], "the next supervisor knows the files")
+
+    node.process.terminate()
+    assert node.wait_end() == 0
+    wait_for(lambda: nodes_in_list(server) == [], "the server has one machine")
+    node.start_again()
+    wait_joined(server, node)
+    wait_for(lambda: nodes_in_list(server) == ["head", "gpu1"], "the node is asked for what it has")
+    assert server.client.chat(CHAT).status == 200
+    assert copy.lstat().st_ino == inode, "it was copied once"
+
+
+@contextmanager
+def locked(server: LemonbusServer, node: NodeUnderTest) -> Iterator[None]:
+    """Hold the lock of the copy: the job on the node waits for it before it fetches anything."""
+    digest = hashlib.sha256(os.fsencode(place(server, node))).hexdigest()[:16]
+    lock = node.home / "cache" / ".file_locks" / digest
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def copying(server: LemonbusServer) -> bool:
+    """Return whether the only load copies its files, and the job has reported how large they are."""
+    return [(load["stage"], load["total"]) for load in server.state()["loads"]] == [("copying files", 1)]
+
+
+def test_a_copy_goes_on_when_its_supervisor_is_killed(server: LemonbusServer, node: NodeUnderTest) -> None:
+    with locked(server, node):
+        waiting = server.client.start_chat(CHAT)
+        wait_for(lambda: copying(server), "the job has its order")
+        server.kill_supervisor()
+        wait_for(lambda: logged(server, "recovered") and copying(server), "the next supervisor waits for it as well")
+    assert waiting.finish().status == 200
+    assert logged(server, COPIED) == 1
+    assert logged(server, COPYING) == 1, "the same job"
