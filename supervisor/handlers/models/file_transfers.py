@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure
 from protocol.messages.model_files import StartRemoval
 from protocol.messages.model_transfer import (
     FetchFailed,
     FilesCopied,
     FilesFetched,
-    FilesFound,
-    FindFiles,
     SharedFile,
     StartFileTransfer,
     TransferFile,
@@ -30,6 +27,7 @@ from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.handlers.models.file_lookups import MODULE, FileLookups
 from supervisor.handlers.models.file_senders import FileSenders
 from supervisor.models.registry import ModelRegistry
 from supervisor.nodes.node_files import FilesKey, NodeCopy, NodeFiles, files_key
@@ -39,10 +37,7 @@ from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs, OnEnded
 from supervisor.scheduler.scheduler import Scheduler
 
-MODULE: Final = "workers.jobs.fetch_files"
 REMOVAL: Final = "workers.jobs.remove"
-_MODELS_PER_STEP: Final = 8
-"""How many models are looked up at a time: each takes some milliseconds."""
 
 log = logs.get_logger()
 
@@ -56,8 +51,8 @@ class _Transfer:
         """Where its job fetches from, as it was told last."""
         self.models = {order.spec.name}
         """The models whose loads wait for it."""
-        self.reported = False
-        """Whether its job has sent anything, and so has read its order."""
+        self.reported: FilesCopied | None = None
+        """What its job has sent last. One that has sent nothing may not have read its order."""
         self.failure: Failure | None = None
         self.complete = False
 
@@ -78,15 +73,17 @@ class FileTransfers:
         decisions: Decisions,
     ) -> None:
         """``node_files`` is told what arrives."""
-        self._loop, self._jobs, self._bus, self._models = loop, jobs, bus, models
+        self._loop, self._jobs, self._bus = loop, jobs, bus
         self._node_files, self._senders, self._folders = node_files, senders, folders
         self._scheduler, self._decisions = scheduler, decisions
         self._transfers: dict[str, _Transfer] = {}
         """By job."""
-        self._looking: dict[str, dict[str, ModelSpec]] = {}
-        """Job that looks for files → the models, by name."""
         self._nodes: set[str] = set()
         senders.on_change = self._senders_changed
+        self._lookups = FileLookups(
+            loop, jobs, models, node_files, lambda spec: transfer_files(spec, folders, senders.key)
+        )
+        self._lookups.is_there, self._lookups.on_found = self._nodes.__contains__, decisions.reconcile
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -94,7 +91,7 @@ class FileTransfers:
             FilesCopied: self._copied,
             FilesFetched: self._fetched,
             FetchFailed: self._failed,
-            FilesFound: self._found,
+            **self._lookups.handlers(),
             **self._senders.handlers(),
         }
 
@@ -105,6 +102,7 @@ class FileTransfers:
         running = self._of(node, files_key(spec))
         if running is not None:
             running.models.add(model)
+            self._tell_progress(running)
             return
         try:
             files = transfer_files(spec, self._folders, self._senders.key)
@@ -149,7 +147,7 @@ class FileTransfers:
         nodes = [sender.node for sender in transfer.sources]
         others = [node for node in self._source_nodes(transfer.node, transfer.spec) if node not in nodes]
         sources = self._senders.addresses([*nodes, *others])
-        if transfer.reported and sources != transfer.sources:
+        if transfer.reported is not None and sources != transfer.sources:
             transfer.sources = sources
             self._bus.send(job, UseSources(sources))
 
@@ -157,10 +155,15 @@ class FileTransfers:
         transfer = self._transfers.get(job)
         if transfer is None:
             return
-        transfer.reported = True
+        transfer.reported = message
         self._update_sources(job, transfer)
-        for model in transfer.models:
-            self._scheduler.files_copied(model, transfer.node, message.done, message.total)
+        self._tell_progress(transfer)
+
+    def _tell_progress(self, transfer: _Transfer) -> None:
+        copied = transfer.reported
+        if copied is not None:
+            for model in transfer.models:
+                self._scheduler.files_copied(model, transfer.node, copied.done, copied.total)
 
     def _fetched(self, job: str, message: FilesFetched, _payload: bytes) -> None:
         transfer = self._transfers.get(job)
@@ -200,41 +203,7 @@ class FileTransfers:
         """Look for the files of all models on a node: some may be there from before, or in a shared folder."""
         if node != HEAD and node not in self._nodes:
             self._nodes.add(node)
-            names = (entry.id for entry in self._models.entries(show_all=False))
-            self._collect(node, names, {}, {})
-
-    def _collect(
-        self, node: str, names: Iterable[str], specs: dict[str, ModelSpec], wanted: dict[str, list[TransferFile]]
-    ) -> None:
-        """Look up what is on the head, a few models at a time; then let a job on the node look for it there."""
-        names = iter(names)
-        some = list(islice(names, _MODELS_PER_STEP))
-        for name in some:
-            try:
-                spec = self._models.spec(name, {})
-                files = transfer_files(spec, self._folders, self._senders.key)
-            except (LemonbusError, OSError):
-                continue  # it cannot be loaded
-            if files:
-                specs[name], wanted[name] = spec, files
-        if node not in self._nodes:
-            return
-        if some:
-            self._loop.call_later(0.0, partial(self._collect, node, names, specs, wanted))
-        elif wanted:
-            job = self._jobs.start(MODULE, self._look_ended, FindFiles(wanted), node)
-            self._looking[job] = specs
-
-    def _found(self, job: str, message: FilesFound, _payload: bytes) -> None:
-        specs = self._looking.get(job, {})
-        for each in message.models:
-            if each.model in specs:
-                self._node_files.found(self._jobs.node_of(job), specs[each.model], each.paths, each.found)
-        self._jobs.dismiss(job)
-        self._decisions.reconcile()
-
-    def _look_ended(self, job: str, _why: str) -> None:
-        self._looking.pop(job, None)
+            self._lookups.begin(node)
 
     def node_left(self, node: str) -> None:
         """Forget a node. Its jobs end by themselves."""

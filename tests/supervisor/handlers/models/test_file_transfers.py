@@ -19,7 +19,7 @@ from protocol.messages.model_transfer import (
     SharingFiles,
 )
 from protocol.models.nodes import HEAD
-from supervisor.handlers.models import file_senders, file_transfers
+from supervisor.handlers.models import file_lookups, file_senders, file_transfers
 from supervisor.handlers.models.file_senders import FIRST_PAUSE_S, IDLE_S
 from tests.supervisor.handlers.models.transfer_harness import StartedJob, TransferHarness
 
@@ -73,7 +73,10 @@ def test_loads_of_the_same_files_share_a_copy(harness: TransferHarness) -> None:
     spec = harness.spec("m")
     harness.transfers.fetch("m", spec, "gpu")
     harness.transfers.fetch("copy", replace(spec, name="copy", options={"ctx_size": 1}), "gpu")
+    harness.report(harness.fetching(), 7)
+    harness.copied.clear()
     harness.transfers.fetch("m", spec, "gpu")
+    assert ("m", "gpu", 7, 10) in harness.copied, "a later load knows at once how far it is"
     harness.say(harness.fetching(), FetchFailed("m", BROKEN))
     harness.end(harness.fetching().name)
     assert sorted(harness.fetched) == [("copy", "gpu", BROKEN), ("m", "gpu", BROKEN)]
@@ -84,7 +87,7 @@ def test_a_copy_to_each_node(harness: TransferHarness) -> None:
     spec = harness.spec("m")
     for node in ("a", "b"):
         harness.transfers.fetch("m", spec, node)
-    assert {job.node for job in harness.running(file_transfers.MODULE)} == {"a", "b"}
+    assert {job.node for job in harness.running(file_lookups.MODULE)} == {"a", "b"}
     assert len(harness.running(file_senders.MODULE)) == 1
 
 

@@ -20,7 +20,7 @@ from protocol.messages.model_transfer import (
 )
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
-from supervisor.handlers.models import file_senders, file_transfers
+from supervisor.handlers.models import file_lookups, file_senders
 from supervisor.handlers.models.file_senders import FileSenders
 from supervisor.handlers.models.file_transfers import FileTransfers
 from supervisor.nodes.node_files import NodeFiles
@@ -103,7 +103,7 @@ class TransferHarness:
         return [job for job in self.jobs.values() if job.module == module and node in ("", job.node)]
 
     def fetching(self, node: str = "") -> StartedJob:
-        (job,) = self.running(file_transfers.MODULE, node)
+        (job,) = self.running(file_lookups.MODULE, node)
         return job
 
     def sharing(self, node: str = HEAD) -> StartedJob:
