@@ -1,4 +1,4 @@
-"""The other nodes of an earlier supervisor: their agents, and Hellos of their processes that come before those of the agents."""
+"""The other nodes of an earlier supervisor: their agents, and what their processes send before their agents have named them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TakenOverNodes:
     def __init__(self, agents: Agents | None, handshake: Handshake) -> None:
         self._agents, self._handshake = agents, handshake
         self._at_once = agents.handlers() if agents is not None else {}
-        self._early: list[tuple[str, Hello, bytes]] = []
+        self._early: list[tuple[str, Any, bytes]] = []
 
     def timeout(self, usual: float) -> float:
         """Return how long peers are waited for; ``usual``: on a server on one machine."""
@@ -48,8 +48,15 @@ class TakenOverNodes:
             return True
         return False
 
-    def take_early(self) -> list[tuple[str, Hello, bytes]]:
-        """Return and forget the Hellos that were kept."""
+    def keep_later(self, peer: str, message: Any, payload: bytes) -> bool:
+        """Keep what a process has sent after a Hello that is kept: a job tells its progress and its result only once."""
+        kept = any(name == peer for name, *_ in self._early)
+        if kept:
+            self._early.append((peer, message, payload))
+        return kept
+
+    def take_early(self) -> list[tuple[str, Any, bytes]]:
+        """Return and forget what was kept, in its order."""
         early, self._early = self._early, []
         return early
 

@@ -131,19 +131,21 @@ class Takeover:
             else:  # it has no order yet, and may be importing modules for a second
                 self._jobs.end(survivor)
 
-    # ---- messages and ends ---------------------------------------------------------------------------------------
-
     def received(self, peer: str, message: Any, payload: bytes) -> None:
         """Take a message."""
+        self._take(peer, message, payload)
+        self._end_if_complete()
+
+    def _take(self, peer: str, message: Any, payload: bytes) -> None:
         if isinstance(message, Hello):
             self._hello(peer, message, payload)
         elif not self._peers.message_received(peer, self._loop.now()):
-            log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
+            if not self._nodes.keep_later(peer, message, payload):
+                log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
         elif isinstance(message, Pong):
             self._monitor.pong(peer, message, payload)
         elif not self._nodes.handle(peer, message, payload):
             self._keep(peer, message, payload)
-        self._end_if_complete()
 
     def _keep(self, peer: str, message: Any, payload: bytes) -> None:
         if isinstance(message, SubmitRequest | Cancel):
@@ -186,11 +188,8 @@ class Takeover:
         for survivor in self._nodes.agent_hello(agent, message, payload):
             self._adopt(survivor)
         self._expected.reported(agent)
-        self._take_early()
-
-    def _take_early(self) -> None:
-        for peer, message, payload in self._nodes.take_early():
-            self._hello(peer, message, payload)
+        for early in self._nodes.take_early():
+            self._take(*early)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
         self._arrivals[peer] = self._loop.now()
@@ -256,7 +255,8 @@ class Takeover:
     def _end(self) -> None:
         self._over = True
         missing = self._kill_missing()
-        self._take_early()  # their agents do not know them
+        for early in self._nodes.take_early():  # their agents do not know them
+            self._take(*early)
         self._nodes.take_over()
         world = self._workers.take_over(self._gateways, self._arrivals)
         taken_over = self._jobs.take_over()
