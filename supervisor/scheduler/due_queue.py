@@ -36,6 +36,11 @@ class DueQueue(Generic[T]):
         """Let the next look include this one."""
         self._changed[one.serial] = one
 
+    @property
+    def pending(self) -> Iterable[T]:
+        """What has changed since the last look."""
+        return self._changed.values()
+
     @contextmanager
     def look(self, now: float) -> Iterator[list[T]]:
         """Give what is due, in the order in which it was added. If the look fails, it is due again."""

@@ -51,6 +51,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
 
 
 def _reconcile(state: SchedulerState, due: list[ReplicaSet], nodes: list[SchedulerNode], now: float) -> None:
+    _note_crowded(state, nodes)
     for each in due:
         replication.adjust(state, each, now)
     for model in _replicas(due):
@@ -87,6 +88,13 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], nodes: list[Schedul
     _forget_unused(state, now)
     if state.limits.scales and (bundles := state.unmet.changed(now)) is not None:
         state.emit(RequestResources(bundles))
+
+
+def _note_crowded(state: SchedulerState, nodes: Iterable[SchedulerNode]) -> None:
+    """Note on which of these nodes settings may not let all loaded models stay."""
+    for node in nodes:
+        crowded = sum(worker.counts_as_loaded for worker in node.workers.values()) > state.limits.models
+        (state.index.crowded.add if crowded else state.index.crowded.discard)(node.name)
 
 
 def _replicas(of: Iterable[ReplicaSet]) -> list[ScheduledModel]:

@@ -56,6 +56,8 @@ class StateIndex:
         """Those that waited or moved when they were looked at last."""
         self.unused: set[ScheduledModel] = set()
         """Those of which nothing was left then, except the memory of their failures."""
+        self.crowded: set[str] = set()
+        """The nodes where more models were loaded than may be of one type when they were looked at last."""
         self.workers_in: dict[WorkerState, dict[str, ScheduledWorker]] = {state: {} for state in WorkerState}
         self.running: dict[RequestKey, ScheduledModel] = {}
         self.waiting: dict[RequestKey, ReplicaSet] = {}

@@ -77,10 +77,12 @@ def models_to_load(models: Iterable[ScheduledModel]) -> list[ScheduledModel]:
 
 def claims_of_settings(state: SchedulerState) -> dict[str, EvictionClaim]:
     """Return claims on models that changed settings do not let stay beside others, by key."""
-    loaded, most, groups = list(loaded_workers(state)), state.limits.models, state.policies.groups
-    if state.closing or (not groups and len(loaded) <= most):
+    most, groups = state.limits.models, state.policies.groups
+    nodes = state.nodes.keys() if groups else state.index.crowded & state.nodes.keys()
+    if state.closing or not nodes:
         return {}
-    over = models_over_limits([loaded_model(model, worker) for worker, model in loaded], most, groups)
+    workers = [worker for name in state.nodes if name in nodes for worker in state.nodes[name].workers.values()]
+    over = models_over_limits([loaded_model(model, worker) for worker, model in loaded_workers(workers)], most, groups)
     return {key: EvictionClaim(0, sure=True, reason=reason) for key, reason in over.items()}
 
 

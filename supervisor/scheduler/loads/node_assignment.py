@@ -197,7 +197,8 @@ def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec
 def wants_memory(state: SchedulerState, now: float) -> list[str]:
     """Return the nodes whose memory must be read before the next decision."""
     wanted = {ended.node for ended in state.ended_evictions}
-    for model in state.models.values():
+    changed = {model for each in state.index.models.pending for model in each.replicas}
+    for model in changed | state.index.to_load:
         worker = model.worker
         if worker is not None and model.state is ModelState.CHECKED and state.node_of(worker).memory.outdated(now):
             wanted.add(worker.node)

@@ -23,16 +23,16 @@ class NodeViews:
     def __init__(self, state: SchedulerState, claimed: Collection[str], now: float) -> None:
         """``claimed``: the keys of the models that leave anyway."""
         self._state, self._now = state, now
-        self._loaded: dict[str, dict[str, LoadedModel]] = {name: {} for name in state.nodes}
+        self._leaving = set(claimed)
+        self._loaded: dict[str, dict[str, LoadedModel]] = {}
+        """Node → what is loaded there, for the nodes that were looked at."""
         self._limits: dict[str, LoadLimits] = {}
-        for worker, model in loaded_workers(state):
-            self._loaded[worker.node][model.key] = loaded_model(model, worker, leaving=model.key in claimed)
 
     def of(self, node: str, spec: ModelSpec) -> NodeView:
         """Return what a load finds on a node. Of other nodes, only what groups may forbid beside it matters."""
-        found = list(self._loaded[node].values())
+        found = list(self._on(node).values())
         if self._state.policies.groups:
-            found += [each for name, of in self._loaded.items() if name != node for each in of.values()]
+            found += [each for name in self._state.nodes if name != node for each in self._on(name).values()]
         files = self._state.files
         return NodeView(
             node,
@@ -51,10 +51,20 @@ class NodeViews:
 
     def add(self, request: LoadRequest, context: int = 0) -> None:
         """A model is about to be loaded: later loads see it as loaded, with all of its memory to come."""
-        self._loaded[request.node][request.model] = model_ahead(request, context, self._now)
+        self._on(request.node)[request.model] = model_ahead(request, context, self._now)
+
+    def _on(self, node: str) -> dict[str, LoadedModel]:
+        """Return what is loaded on a node, by key."""
+        if node not in self._loaded:
+            self._loaded[node] = {
+                model.key: loaded_model(model, worker, leaving=model.key in self._leaving)
+                for worker, model in loaded_workers(self._state.nodes[node].workers.values())
+            }
+        return self._loaded[node]
 
     def leave(self, keys: Collection[str]) -> None:
         """These models leave."""
+        self._leaving.update(keys)
         for loaded in self._loaded.values():
             for key in keys & loaded.keys():
                 loaded[key] = loaded[key]._replace(leaving=True)
@@ -73,9 +83,9 @@ def model_ahead(request: LoadRequest, context: int, now: float) -> LoadedModel:
     return LoadedModel(key, model_type, now, True, movable=False, memory=memory, npu=npu, groups=groups, node=node)
 
 
-def loaded_workers(state: SchedulerState) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
-    """Yield the workers with a loaded model, except those whose model runs on other servers."""
-    for worker in state.workers.values():
+def loaded_workers(workers: Iterable[ScheduledWorker]) -> Iterable[tuple[ScheduledWorker, ScheduledModel]]:
+    """Yield those of these workers that have a loaded model, except those whose model runs on other servers."""
+    for worker in workers:
         model = worker.model
         if model is not None and worker.counts_as_loaded and not (model.spec and model.spec.elsewhere):
             yield worker, model
@@ -103,7 +113,10 @@ def models_as_seen_by(
     name: str, state: SchedulerState, candidates: Iterable[ScheduledModel], now: float
 ) -> list[LoadedModel]:
     """Return what is loaded, and what is about to be, as a load of the named model would see it: its present engine leaves."""
-    loaded = [loaded_model(model, worker, leaving=model.name == name) for worker, model in loaded_workers(state)]
+    loaded = [
+        loaded_model(model, worker, leaving=model.name == name)
+        for worker, model in loaded_workers(state.workers.values())
+    ]
     ahead = [
         model_ahead(request_of(each, each.spec, state.nodes[each.search.node or HEAD].facts, each.estimate), 0, now)
         for each in candidates
