@@ -73,6 +73,7 @@ class Cluster:
             decisions=components.decisions,
             devices=self.devices,
         )
+        self.agents.keep = components.keep_run
         self.gateways = RemoteGateways(
             settings=components.settings,
             boot=components.process_context.boot,

@@ -43,6 +43,7 @@ from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
 from supervisor.overview.running_tokens import RunningTokens
+from supervisor.persistence import cluster_run
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.persistence.state_writer import StateWriter
 from supervisor.processes import stale_files
@@ -81,6 +82,8 @@ class Components:
         """Open the bus; start no process yet. Raises :class:`BindError`, or the failure of :func:`startup.cluster_keys`."""
         self.settings, self.process_context, self.loop, self.listen_fd = settings, process_context, loop, listen_fd
         self.errors = InternalErrors()
+        self.resumed = False
+        """Whether what is taken over was left by another server, whose head has died."""
         self.state_writer = StateWriter(loop)
         self.machine = hardware.read_machine(settings.machine_dir)
         allowed = host_capacity(Path(settings.machine_dir)).total
@@ -225,9 +228,24 @@ class Components:
         """The agents of other nodes, None on a server without a cluster."""
         return self.cluster.agents if self.cluster is not None else None
 
-    def close(self) -> None:
-        """Write what is to be written, and close the bus."""
+    def resume_nodes(self) -> bool:
+        """Expect the agents of a server that has not ended in order; return whether there may be any."""
+        run = cluster_run.read(Path(self.settings.state_dir)) if self.cluster is not None else None
+        if run is not None:
+            self.resumed = True
+            self.record.set_agents(run.agents)
+        return self.resumed
+
+    def keep_run(self, agents: dict[str, str]) -> None:
+        """Let a later start know of these agents."""
+        run = cluster_run.ClusterRun(self.process_context.boot, agents)
+        cluster_run.write(Path(self.settings.state_dir), run, self.state_writer.finish)
+
+    def close(self, *, server_ends: bool) -> None:
+        """Write what is to be written, and close the bus. ``server_ends``: no other supervisor follows."""
         self.state_writer.close()
+        if self.cluster is not None and server_ends:
+            cluster_run.forget(Path(self.settings.state_dir))
         self.usage_writer.close()
         self.bus.close()
 

@@ -27,6 +27,7 @@ from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession, SuccessionState
 from supervisor.lifecycle.supervisor import Supervisor
 from supervisor.models.options.settings_check import check_settings, limit_warnings
+from supervisor.persistence import cluster_run
 from supervisor.processes import abandoned_processes, engine_groups, keeper_children
 from supervisor.processes.listener import bind_listener
 from supervisor.reload.reloader import Reloader
@@ -108,7 +109,7 @@ def _serve(
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     loop = Loop()
-    process_context = ProcessContext.of_supervisor(runtime.path)
+    process_context = _process_context(settings, runtime)
     try:
         supervisor = Supervisor(settings, process_context, loop, listener_fd)
     except (BindError, LemonbusError) as problem:
@@ -152,7 +153,7 @@ def _serve(
     reloader.on_hangups_done = keeper.reloaded
     keeper.on_reload = partial(components.messages.when_serving, reloader.hangup)
     _use_held_memory(components, keeper)
-    if keeper.predecessors:
+    if keeper.predecessors or components.resume_nodes():
         supervisor.take_over(keeper_children.find_survivors(process_context))
     upgrades = Upgrades(loop, keeper, components.gateway, view, components.calls)
     components.messages.add(merge_handlers([reloader.handlers(), upgrades.handlers()]))
@@ -168,7 +169,7 @@ def _serve(
     loop.run()
     log.info("handed over" if succession.state is SuccessionState.HANDING_OVER else "stopped")
     logs.set_sink(None)
-    components.close()
+    components.close(server_ends=succession.state is SuccessionState.RUNNING)
     match succession.state:
         case SuccessionState.HANDING_OVER:
             keeper.handed_over()
@@ -178,6 +179,13 @@ def _serve(
         case SuccessionState.RUNNING:
             runtime.release()
             return _refused(keeper, shutdown.exit_code)
+
+
+def _process_context(settings: Settings, runtime: RuntimeDirectory) -> ProcessContext:
+    """Return what the children of this supervisor are told; the boot id is that of a run which goes on for other nodes."""
+    context = ProcessContext.of_supervisor(runtime.path)
+    run = cluster_run.read(Path(settings.state_dir)) if settings.cluster_address else None
+    return context if run is None else context._replace(boot=run.boot)
 
 
 def _use_held_memory(components: Components, keeper: KeeperClient) -> None:

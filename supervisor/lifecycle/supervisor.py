@@ -157,6 +157,7 @@ class Supervisor:
                 accounting=components.accounting,
                 errors=components.errors,
                 has_files=components.cluster.worker_has if components.cluster is not None else None,
+                counted=components.resumed,
             ),
             jobs=components.jobs,
             job_kinds=self._job_kinds,

@@ -99,6 +99,8 @@ class NodeAgents:
         """Called with a node that is not in the server any more."""
         self._ends_at: float | None = None
         """When this server no longer waits for its agents."""
+        self.keep: Callable[[dict[str, str]], None] = lambda _agents: None
+        """Keeps node → agent for a start after the death of the head."""
         self.welcome: Callable[[str, Hello], None] = lambda _agent, _hello: None
         """Registers an agent and answers its Hello."""
 
@@ -305,4 +307,7 @@ class NodeAgents:
         return not self._registry.nodes() or self._loop.now() >= self._ends_at
 
     def _write_record(self) -> None:
-        self._record.set_agents({node.name: node.agent for node in self._registry.nodes()})
+        agents = {node.name: node.agent for node in self._registry.nodes()}
+        if agents != self._record.agents:
+            self._record.set_agents(agents)
+            self.keep(agents)

@@ -29,8 +29,9 @@ def kill_later(loop: Loop, context: ProcessContext, grace: float) -> None:
 
 
 def kill_abandoned(context: ProcessContext) -> None:
-    """Kill every process that a server with another boot id started in our runtime directory, which we have locked."""
-    _kill(context, lambda environment: environment.get(BOOT_VARIABLE, context.boot) != context.boot)
+    """Kill every process that a server with another boot id, or keeper, started in our runtime directory, which we have locked."""
+    ours = {BOOT_VARIABLE: context.boot, KEEPER_VARIABLE: str(context.keeper)}
+    _kill(context, lambda environment: any(environment.get(name, value) != value for name, value in ours.items()))
 
 
 def kill_left_behind(context: ProcessContext) -> None:

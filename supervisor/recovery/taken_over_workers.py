@@ -34,9 +34,14 @@ class TakenOverWorkers:
         accounting: Accounting,
         errors: InternalErrors,
         has_files: Callable[[str, ModelSpec, Mapping[str, str]], None] | None = None,
+        *,
+        counted: bool = False,
     ) -> None:
-        """None is adopted yet. ``has_files`` is told which model runs on another node, with the paths of its files there."""
-        self._has_files = has_files
+        """None is adopted yet. ``has_files`` is told which model runs on another node, with the paths of its files there.
+
+        ``counted``: what they have ended was counted by a server that has died. Which ends it had not counted yet is not known.
+        """
+        self._has_files, self._counted = has_files, counted
         self._loop, self._processes, self._models = loop, workers, models
         self._scheduler, self._accounting, self._errors = scheduler, accounting, errors
         self._snapshots: dict[str, WorkerSnapshot] = {}
@@ -98,7 +103,7 @@ class TakenOverWorkers:
                     self._has_files(worker, snapshot.spec, snapshot.paths)
             self._scheduler.recovered(world, self._loop.now())
             for worker, snapshot in self._snapshots.items():
-                for end in snapshot.ended:
+                for end in snapshot.ended if not self._counted else ():
                     self._accounting.attempt_ended(worker, end)
         except Exception as problem:  # noqa: BLE001 - logged and counted
             self._errors.failure_of(problem, where="recovery")
