@@ -78,7 +78,7 @@ def test_the_node_of_a_model_is_named_wherever_the_model_is(server: LemonbusServ
     wait_for(lambda: server.client.get("/internal/overview").json()["nodes"][OTHER].get("memory"), "it was read")
     wait_for(lambda: series(server, "lemonbus_node_up", OTHER) == [1.0], "the metrics name it")
     assert series(server, "lemonbus_node_drained", HEAD) == [1.0]
-    wait_for(lambda: all(series(server, "lemonbus_engine_memory_bytes", OTHER)), "the engine's memory is known")
+    wait_for(lambda: sum(series(server, "lemonbus_engine_memory_bytes", OTHER)), "the engine's memory is known")
 
     def processes() -> set[str]:
         return {str(entry["process"]) for entry in retained(server, node=OTHER)}
