@@ -75,6 +75,13 @@ _MODELS: Final = (
     _Column("USE", lambda item, now: words.use_of(item[1], now) or NONE, 95),
 )
 _NODE_OF_MODEL: Final = _Column("NODE", lambda item, _now: item[1].node or NONE)
+_REPLICAS: Final = (
+    _Column("MODEL", lambda item, _now: item[0]),
+    _Column("REPLICA", lambda item, _now: str(item[1].number), 0, True),
+    _Column("STATE", lambda item, _now: item[1].state),
+    _Column("NODE", lambda item, _now: item[1].node or NONE, 80),
+    _Column("RUN", lambda item, _now: f"{item[1].running}/{item[1].slots}" if item[1].slots else NONE, 0, True),
+)
 _NODES: Final = (
     _Column("NODE", lambda item, _now: item[0]),
     _Column("STATE", lambda item, _now: item[1].state),
@@ -142,6 +149,7 @@ def sections_of(overview: Overview, now: float, order: Order = ORDERS[0], width:
     shown = f", {len(in_flight)} of {total} shown" if len(in_flight) < total else ""
     tables: tuple[tuple[str, Sequence[_Column], Collection[Any]], ...] = (
         ("", _MODELS if not overview.nodes else (*_MODELS[:2], _NODE_OF_MODEL, *_MODELS[2:]), by_order),
+        ("Replicas", _REPLICAS, [(name, each) for name, model in by_order for each in model.replicas]),
         ("Nodes", _NODES, (overview.nodes or {}).items()),
         ("Slow or not loaded", _PROBLEMS, slow),
         ("Engines that died in the last 24 hours", _DEATHS, died),

@@ -79,6 +79,17 @@ def granted(server: LemonbusServer) -> set[str]:
     return {line["worker"] for line in server.lines if line["event"] == "granted"}
 
 
+def test_each_engine_is_seen_under_the_name_of_their_model(server: LemonbusServer) -> None:
+    overview = server.client.get("/internal/overview").json()
+    assert [each["number"] for each in overview["models"][CHAT]["replicas"]] == [1, 2]
+    assert overview["models"][CHAT]["slots"] == sum(each["slots"] for each in replicas(server))
+    lines = server.client.get("/metrics", 40.0).body.decode().splitlines()
+    memory = [line.split(" ")[0] for line in lines if line.startswith("lemonbus_engine_memory_bytes{")]
+    assert memory == [f'lemonbus_engine_memory_bytes{{model="{CHAT}",replica="{number}"}}' for number in (1, 2)]
+    engines = [line for line in lines if line.startswith("llamacpp_requests_processing{")]
+    assert [f'replica="{number}"' in line for number, line in enumerate(sorted(engines), 1)] == [True, True]
+
+
 def kill_engine(replica: dict[str, Any]) -> None:
     processes.kill(replica["engine_pid"])
 

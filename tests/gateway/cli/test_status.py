@@ -15,6 +15,7 @@ from protocol.messages.health import (
     FailedModel,
     LoadInProgress,
     ModelProblem,
+    ReplicaReport,
     RunningModel,
 )
 from protocol.messages.nodes import NodeReport, NodeState
@@ -157,10 +158,26 @@ def test_status_of_several_machines_names_the_node_of_each_model(server: FakeSer
     assert shown["all_models_loaded"][0]["node"] == shown["lemonbus"]["models"][0]["node"] == "gpu2"
 
 
+def test_status_shows_the_engines_of_a_model_that_has_several(server: FakeServer, lemonbus: Ends) -> None:
+    spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
+    engines = [ReplicaReport(1, "ready", slots=2, running=1, worker="w1"), ReplicaReport(2, "loading", worker="w2")]
+    of_a = RunningModel(spec, "w1", "ready", 10, 0.0, 2, granted=1, replicas=engines)
+    load = LoadInProgress("A", LoadStage.LOADING, 3.0, replica=2)
+    server.replies["GET", "/v1/health"] = health(models=[of_a], loads=[load])
+    lines = [" ".join(line.split()) for line in lemonbus("status")[1].splitlines()]
+    at = lines.index("A ready 1 of 2 0 - llamacpp - -")
+    assert lines[at + 1 : at + 3] == ["replica 1 ready 1 of 2 - - - - -", "replica 2 loading 0 of ? - - - - -"]
+    assert any(line.startswith("A (replica 2) loading 3 s") for line in lines)
+    shown = json.loads(lemonbus("status", "--json")[1])["lemonbus"]
+    assert [each["number"] for each in shown["models"][0]["replicas"]] == [1, 2]
+    assert not any("node" in each for each in shown["models"][0]["replicas"])
+
+
 def test_the_health_of_one_machine_names_no_node(server: FakeServer, lemonbus: Ends) -> None:
     spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
     server.replies["GET", "/v1/health"] = health(models=[RunningModel(spec, "w1", "ready", 10, 0.0, 4)])
     shown = json.loads(lemonbus("status", "--json")[1])
     assert "nodes" not in shown["lemonbus"]
+    assert "replicas" not in shown["lemonbus"]["models"][0]
     assert not any("node" in each for each in (*shown["all_models_loaded"], *shown["lemonbus"]["models"]))
     assert "NODE" not in lemonbus("status")[1]

@@ -14,6 +14,7 @@ from gateway.cli.live.layout import ScreenContent, ScreenLayout, Style, lay_out,
 from gateway.cli.live.sections import ORDERS
 from gateway.cli.live.terminal import parse_keys
 from gateway.cli.live.viewer import Viewed, moved, notice_of
+from protocol.messages.health import ReplicaReport
 from protocol.messages.overview import NodeOverview, PlaceMemory, ServerOverview
 from tests.gateway.cli.live.overviews import BROKEN, BUSY, IDLE, NOW, overview
 
@@ -64,6 +65,16 @@ def test_several_machines_have_a_table_and_each_model_its_node() -> None:
         "gpu3 lost 12 s - - -",
     ]
     assert not any(line.startswith("Memory: ") for line in lines), "it is in the table of nodes"
+
+
+def test_the_engines_of_a_model_that_has_several_have_a_table() -> None:
+    engines = [ReplicaReport(1, "ready", slots=2, running=1), ReplicaReport(2, "loading")]
+    lines = shown(
+        lay_out(ScreenContent(overview(models={"busy": structs.replace(BUSY, replicas=engines)}), NOW, URL), 200, 60)
+    )
+    at = lines.index("Replicas")
+    assert lines[at + 1 : at + 4] == ["MODEL REPLICA STATE NODE RUN", "busy 1 ready - 1/2", "busy 2 loading - -"]
+    assert "Replicas" not in shown(page(200))
 
 
 def test_everything_that_an_operator_asks_is_there() -> None:
