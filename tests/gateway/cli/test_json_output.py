@@ -17,7 +17,9 @@ from tests.gateway.fake_server import FakeServer, Reply
 WITHOUT_JSON: Final = {
     "completion": "its output is a shell's script",
     "serve": "it becomes the server, whose log is JSON",
+    "gateway": "it becomes the host of gateways, whose log is JSON",
     "keys": "it only has subcommands",
+    "nodes token": "its output is one word",
 }
 NOT_FOUND = {"message": "there is no model 'A'", "code": "model_not_found", "request_id": "r", "param": "model"}
 
