@@ -21,6 +21,7 @@ from gateway.cli.api_client import ApiClient, last_lines
 from gateway.cli.live.words import NO_MODEL
 from gateway.cli.options import json_option, server_option
 from protocol.messages.health import EngineDeaths, ReplicaReport
+from protocol.messages.peers import Peer
 
 
 @click.command("status", short_help="Show what the server is doing.")
@@ -46,8 +47,14 @@ def command(as_json: bool, server: ApiClient) -> None:
     _engine_deaths(ours.engine_deaths)
     _machine(ours)
     if ours.processes:
-        shown = (f"{process.role} {process.pid}" for process in ours.processes)
+        shown = (_process(each) for each in ours.processes)
         click.echo(f"\nProcesses: supervisor {ours.pid}, {', '.join(shown)}")
+
+
+def _process(process: Peer) -> str:
+    """Return a process in words. A pid of another machine is not one of this one."""
+    where = f" on {output.plain(process.node)}" if process.node else ""
+    return f"{process.role} {process.pid}{where}"
 
 
 def _headline(server: ApiClient, health: ServerHealth) -> None:

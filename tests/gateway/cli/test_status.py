@@ -145,7 +145,10 @@ def test_status_of_several_machines_names_the_node_of_each_model(server: FakeSer
     nodes = [NodeReport(NodeFacts("gpu2", devices=["cpu"]), NodeState.READY, 70.0, models=["A"]), lost]
     problem = "node gpu3 is not reachable; its models are loaded elsewhere"
     memory = [Capacity("host", 64_000_000_000, 5_300_000_000)]
-    server.replies["GET", "/v1/health"] = health(models=[ready], nodes=nodes, problems=[problem], memory=memory)
+    peers = [Peer("gateway", "g1", 7), Peer("worker", "w1", 7, "gpu2")]
+    server.replies["GET", "/v1/health"] = health(
+        models=[ready], nodes=nodes, problems=[problem], memory=memory, peers=peers
+    )
     lines = [" ".join(line.split()) for line in lemonbus("status")[1].splitlines()]
     assert lines[1] == f"Problem: {problem}"
     assert "MODEL STATE NODE RUNNING WAITING CONTEXT RECIPE LAST USE UNLOADED IN" in lines
@@ -153,6 +156,7 @@ def test_status_of_several_machines_names_the_node_of_each_model(server: FakeSer
     at = lines.index("NODE STATE FOR MODELS DEVICES MEMORY FREE ADDRESS")
     assert lines[at + 1 : at + 3] == ["gpu2 ready 1 min 1 cpu - -", "gpu3 lost 12 s - - - -"]
     assert not any(line.startswith("MEMORY") for line in lines), "it is in the table of nodes"
+    assert lines[-1] == "Processes: supervisor 1, gateway 7, worker 7 on gpu2"
     shown = json.loads(lemonbus("status", "--json")[1])
     assert [each["name"] for each in shown["lemonbus"]["nodes"]] == ["gpu2", "gpu3"]
     assert shown["all_models_loaded"][0]["node"] == shown["lemonbus"]["models"][0]["node"] == "gpu2"
