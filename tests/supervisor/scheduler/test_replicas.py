@@ -250,6 +250,17 @@ def test_one_engine_is_evicted_and_the_other_one_serves() -> None:
     assert sim.state.models["b"].state is ModelState.READY
 
 
+def test_an_engine_that_is_to_leave_takes_no_later_request() -> None:
+    sim = replicated(models=2)
+    for _ in range(2):
+        sim.submit("a")
+    sim.submit("b")
+    sim.advance_to(WorkerState.CHECKED)
+    leaving = states(sim).index(ModelState.DRAINING) + 1
+    later = [sim.submit("a") for _ in range(2)]
+    assert [runs_on(sim, key) for key in later] == [3 - leaving, 0]
+
+
 def test_more_engines_while_requests_wait_and_fewer_when_it_was_quiet_for_long() -> None:
     sim = replicated(1, 3)
     keys = [sim.submit("a") for _ in range(4)]
