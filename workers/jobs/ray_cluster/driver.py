@@ -51,8 +51,10 @@ class RayDriver:
         self._actors: dict[str, NodeActor] = {}
         """Ray's id of a node → the actor there."""
         self._reported: RayClusterReport | None = None
-        self._bundles: list[dict[str, float]] | None = None
-        """What the autoscaler is still to be told."""
+        self._bundles: list[dict[str, float]] | None = []
+        """What the autoscaler is still to be told. First: nothing, instead of what a server that was killed has left there."""
+        self._requested = False
+        """Whether it was told anything else than nothing."""
         self._stopping = threading.Event()
         self.called_at = time.monotonic()
         """When the thread began its present call of Ray."""
@@ -82,6 +84,8 @@ class RayDriver:
             except RayError as problem:
                 self._tell(str(problem))
             self._wait()
+        if self._requested:
+            cluster.request_resources([])
         for actor in self._actors.values():
             if actor.starts:
                 actor.kill()
@@ -100,6 +104,7 @@ class RayDriver:
                 self._plan.waits(node, self._why_waiting(self._plan.agents[node]))
         bundles, self._bundles = self._bundles, None
         if bundles is not None:
+            self._requested = bool(bundles)
             cluster.request_resources(bundles)
         self._tell("")
 
