@@ -169,6 +169,8 @@ class LoadPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: int = 1
     evictions: list[PlannedEviction] = []
     refusal: Failure | None = None
+    node: str = ""
+    """Where it would be loaded; empty on a server with one node."""
 
 
 @call_message(Repetition(done={Code.NOT_LOADED: lambda call: [call.model]}))

@@ -144,6 +144,7 @@ def load_requested(
     model_changes.request_options(model, target)
     if not repeated:
         model.backoff.ready()
+        model.search.failed_copies.clear()
     state.crashes.forget(model.name)
     for node in state.nodes.values():
         if node.spawn_backoff.pause(now):

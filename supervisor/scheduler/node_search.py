@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from protocol.failures import Failure
@@ -26,7 +27,7 @@ class FailedCopy(NamedTuple):
 class NodeSearch:
     """The node that was chosen for a model, and what its choice depends on."""
 
-    __slots__ = ("checks", "compares", "failed_copies", "node", "waits_since")
+    __slots__ = ("checks", "compared_at", "compares", "failed_copies", "node", "waits_since")
 
     def __init__(self) -> None:
         """No node was chosen yet."""
@@ -36,6 +37,8 @@ class NodeSearch:
         """Since when the choice waits for the memory of nodes to be read; None if it does not."""
         self.compares = False
         """Whether it does not fit where it was checked, so that the memory of other nodes matters."""
+        self.compared_at = -math.inf
+        """When the other nodes were looked at last."""
         self.checks: dict[str, CheckedNeed] = {}
         """By node: what the last check there has found."""
         self.failed_copies: dict[str, FailedCopy] = {}
@@ -46,6 +49,7 @@ class NodeSearch:
         self.node = ""
         self.waits_since = None
         self.compares = False
+        self.compared_at = -math.inf
 
     def forget(self, node: str) -> None:
         """A node is gone."""

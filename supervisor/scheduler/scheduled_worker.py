@@ -43,14 +43,18 @@ class Eviction(NamedTuple):
 class PendingPlan:
     """A dry run of a load: its caller, the model, and what it needs once a worker has checked it."""
 
-    __slots__ = ("begun", "estimate", "number", "peer", "spec")
+    __slots__ = ("begun", "checks", "estimate", "node", "number", "peer", "spec")
 
     def __init__(self, peer: str, number: int, spec: ModelSpec) -> None:
         """Nothing is checked yet."""
         self.peer, self.number, self.spec = peer, number, spec
         self.begun = False
         """Whether a worker was told to check it."""
+        self.node = ""
+        """The node of that worker; before, the one that was chosen."""
         self.estimate: MemoryEstimate | None = None
+        self.checks: dict[str, MemoryEstimate] = {}
+        """Node → what a check there has found."""
 
 
 class ScheduledWorker:

@@ -58,7 +58,7 @@ def keep_spares(
     the last reconcile. No spare is started while an engine starts, because that needs the
     processor, nor while memory is nearly used up.
     """
-    unassigned = Counter({HEAD: len(state.due_plans())})
+    unassigned = Counter(plan.node or HEAD for plan in state.due_plans())
     for model in candidates:
         waits = model.worker is None and (model.order is not None or not model.is_lead)
         if waits and (model.name, model.search.node) not in state.copies:

@@ -9,8 +9,7 @@ from protocol.ids import RequestKey
 from protocol.messages.models import LoadPlan, PlannedEviction
 from protocol.messages.peers import CheckModel
 from protocol.models.memory import MemoryEstimate
-from protocol.models.nodes import HEAD
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import spare_workers
 from supervisor.scheduler.effects import AnswerCall, SendMessage
@@ -26,12 +25,14 @@ from supervisor.scheduler.eviction import (
     decide_eviction,
 )
 from supervisor.scheduler.loads import assignment
-from supervisor.scheduler.loads.node_views import models_as_seen_by
+from supervisor.scheduler.loads.node_assignment import NodeAssignment
+from supervisor.scheduler.loads.node_views import NodeViews, models_as_seen_by
 from supervisor.scheduler.memory import fitting, memory_events
+from supervisor.scheduler.node_search import CheckedNeed
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.replica_set import model_name
+from supervisor.scheduler.replica_set import ReplicaSet, model_name
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, satisfies
-from supervisor.scheduler.scheduled_worker import PendingPlan, ScheduledWorker
+from supervisor.scheduler.scheduled_worker import PendingPlan
 from supervisor.scheduler.state import SchedulerState
 
 
@@ -50,7 +51,7 @@ def model_checked(state: SchedulerState, worker_id: str, estimate: MemoryEstimat
     """A worker has checked a model, perhaps for a plan."""
     worker = state.workers[worker_id]
     if worker.plan is not None and worker.state is WorkerState.CHECKING:
-        worker.plan.estimate = estimate
+        worker.plan.estimate = worker.plan.checks[worker.node] = estimate
         worker.transition(WorkerEvent.CHECKED)
         worker.transition(WorkerEvent.RELEASE)
         worker.plan = None
@@ -77,24 +78,64 @@ def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], n
     """Give spare workers to plans, and answer those whose models were checked. ``candidates``: the models to be loaded."""
     if not state.plans:
         return
-    head = state.nodes[HEAD]
-    spares = [worker for worker in head.workers.values() if worker.state is WorkerState.SPARE]
+    nodes = NodeAssignment(state, NodeViews(state, (), now), now)
     due = state.due_plans()
     for plan in list(state.plans):
         refusal = answers.server_ends(state) if state.closing else spare_workers.refusal_without_workers(state, now)
-        if plan.estimate is not None and not head.memory.unknown:
-            state.emit(AnswerCall(plan.peer, plan.number, _plan(state, plan, plan.estimate, candidates, now)))
+        checked = plan.estimate is not None and plan.node in state.nodes and not state.nodes[plan.node].memory.unknown
+        if checked and not _fits_better_elsewhere(state, plan, nodes):
+            state.emit(AnswerCall(plan.peer, plan.number, _plan(state, plan, plan.checks[plan.node], candidates, now)))
             state.plans.remove(plan)
         elif refusal is not None:
             _refuse(state, plan, refusal)
-        elif spares and plan in due:
-            _begin(state, plan, spares.pop())
+        elif plan in due or (checked and not plan.begun):
+            _begin(state, plan, nodes)
 
 
-def _begin(state: SchedulerState, plan: PendingPlan, worker: ScheduledWorker) -> None:
+def _begin(state: SchedulerState, plan: PendingPlan, nodes: NodeAssignment) -> None:
+    """Let a spare worker check the model on the node where it would be loaded, if that node has one."""
+    model = _model_of(state, plan)
+    offer = nodes.best_now(model, plan.spec, plan.node)
+    if offer is None:
+        _refuse(state, plan, nodes.refusal(model, plan.spec))
+        return
+    plan.node = offer.node
+    spares = [each for each in state.nodes[plan.node].workers.values() if each.state is WorkerState.SPARE]
+    if not spares:
+        return
+    worker = spares[-1]
     plan.begun, worker.plan, worker.idle_since = True, plan, None
     worker.transition(WorkerEvent.CHECK)
-    state.emit(SendMessage(worker.id, CheckModel(plan.spec)))
+    backend = backend_on(plan.spec, state.nodes[plan.node].facts)
+    state.emit(SendMessage(worker.id, CheckModel(plan.spec, backend=backend if backend != plan.spec.backend else "")))
+
+
+def _fits_better_elsewhere(state: SchedulerState, plan: PendingPlan, nodes: NodeAssignment) -> bool:
+    """Choose the node again by what the check has found; return whether the model is to be checked there first."""
+    if len(state.nodes) == 1:
+        return False
+    offer = nodes.best_now(_model_of(state, plan), plan.spec, plan.node)
+    if offer is None or offer.node == plan.node:
+        return False
+    plan.node = offer.node
+    if plan.node in plan.checks:
+        return False
+    plan.begun, plan.estimate = False, None
+    return True
+
+
+def _model_of(state: SchedulerState, plan: PendingPlan) -> ScheduledModel:
+    """Return the model of a plan as the choice of a node wants it; it may not be known to the scheduler."""
+    spec = plan.spec
+    known = state.replica_sets.get(spec.name)
+    if known is not None:
+        model = known.lead
+    else:
+        unknown = ReplicaSet(spec.name, spec.type, state.policies.of(spec.name), state.index)
+        model = ScheduledModel(unknown, 1, state.limits.restarts)
+        unknown.replicas.append(model)
+    model.search.checks |= {node: CheckedNeed(spec, estimate) for node, estimate in plan.checks.items()}
+    return model
 
 
 def _refuse(state: SchedulerState, plan: PendingPlan, failure: Failure) -> None:
@@ -106,19 +147,21 @@ def _refuse(state: SchedulerState, plan: PendingPlan, failure: Failure) -> None:
 def _plan(
     state: SchedulerState, plan: PendingPlan, estimate: MemoryEstimate, candidates: Iterable[ScheduledModel], now: float
 ) -> LoadPlan:
-    spec, available = plan.spec, memory_events.available_memory(state, state.nodes[HEAD], now)
+    spec, facts = plan.spec, state.nodes[plan.node].facts
+    available = memory_events.available_memory(state, state.nodes[plan.node], now)
     loaded = models_as_seen_by(spec.name, state, candidates, now)
     groups = state.policies.of(spec.name).groups
     limits = LoadLimits(state.limits.models, available, state.policies.groups)
-    request = LoadRequest(spec.name, spec.type, estimate, spec.npu, groups)
+    npu = with_backend(spec, backend_on(spec, facts)).npu
+    request = LoadRequest(spec.name, spec.type, estimate, npu=npu, groups=groups, node=plan.node)
     verdict = Fits() if spec.elsewhere else decide_eviction(request, loaded, limits)
     names = dict(zip(verdict.models, verdict.reasons, strict=True)) if isinstance(verdict, Evict) else {}
-    staying = [each for each in loaded if not each.leaving]
-    free_now = available.beside(each.memory for each in staying)
+    here = [each for each in loaded if each.node == plan.node]
+    free_now = available.beside(each.memory for each in here if not each.leaving)
     free_then = fitting.more(
         free_now,
-        *(each.memory.used for each in loaded if each.leaving),
-        *(each.memory.whole for each in staying if each.model in names),
+        *(each.memory.used for each in here if each.leaving),
+        *(each.memory.whole for each in here if not each.leaving and each.model in names),
     )
     context = fitting.largest_context(estimate, free_then)
     return LoadPlan(
@@ -134,8 +177,11 @@ def _plan(
         measured=estimate.measured,
         context=context or estimate.context,
         slots=estimate.slots,
-        evictions=[_eviction(each, names[each.model].value, now) for each in staying if each.model in names],
+        evictions=[
+            _eviction(each, names[each.model].value, now) for each in loaded if not each.leaving and each.model in names
+        ],
         refusal=assignment.refusal_of(spec.name, estimate, verdict),
+        node=plan.node if len(state.nodes) > 1 else "",
     )
 
 

@@ -32,6 +32,8 @@ READ_S: Final = 2.0
 """A choice needs figures of the nodes that are newer than this."""
 READ_TIMEOUT_S: Final = 1.0
 """After this long, a choice goes by the figures that there are."""
+COMPARE_S: Final = 0.25
+"""A model that waits on a node is compared with other nodes this often: events of a large server come much more often."""
 NODE_RETRY_S: Final = 30.0
 """When a client may ask again for a model that no present node suits."""
 _MAX_NAMED: Final = 4
@@ -75,17 +77,38 @@ class NodeAssignment:
 
     def compare(self, model: ScheduledModel, spec: ModelSpec, present: Offer) -> OtherNodes:
         """Return what the other nodes offer to a checked model, whose ``present`` node would take some effort."""
+        if present.effort < Effort.PINNED_MODELS and self._now - model.search.compared_at < COMPARE_S:
+            return OtherNodes()
         others = [name for name in suitable_nodes(self._state, model, spec, self._now) if name != present.node]
         model.search.compares = bool(others)
         if not others or self._others_leave_for(model):
             return OtherNodes()
         if not self._are_read(model, others):
             return OtherNodes(unknown=True)
-        offers = self._offers(model, spec, others)
+        model.search.compared_at = self._now
+        offers = self._offers(model, spec, others, may_displace=model.may_displace(self._now))
         found = node_choice.best(offers)
         if found is not None and found.effort < min(present.effort, Effort.PINNED_MODELS):
             return OtherNodes(found.node)
         return OtherNodes(refusals=offers if present.effort >= Effort.PINNED_MODELS else ())
+
+    def best_now(self, model: ScheduledModel, spec: ModelSpec, present: str = "") -> Offer | None:
+        """Return the best offer for a model by what is known now; None if no node suits it. ``present``: where it was checked."""
+        if model.worker is not None and model.worker.serves:
+            present, nodes = model.worker.node, [model.worker.node]
+        else:
+            nodes = suitable_nodes(self._state, model, spec, self._now)
+        return node_choice.best(self._offers(model, spec, nodes, may_displace=True), present)
+
+    def refusal(self, model: ScheduledModel, spec: ModelSpec) -> Failure:
+        """Return why no node suits a model."""
+        state, now = self._state, self._now
+        failed = [each.failure for each in model.search.failed_copies.values() if each.until > now]
+        obstacles = [f"{name}: {_obstacle(state, model, spec.needs, name, now)}" for name in state.nodes]
+        rest = f"; and {len(obstacles) - _MAX_NAMED} further nodes" if len(obstacles) > _MAX_NAMED else ""
+        reason = f"Model {model.name} can run on no node of this server ({'; '.join(obstacles[:_MAX_NAMED])}{rest})"
+        code = failed[0].code if failed else Code.NO_NODE
+        return Failure(code, reason, model=model.name, retry_after=NODE_RETRY_S)
 
     def leave(self, model: ScheduledModel, to: str = "") -> None:
         """Take a model from the worker that has checked it: it is checked on another node. The worker becomes a spare again."""
@@ -118,7 +141,7 @@ class NodeAssignment:
         """Return the best of several nodes; empty until their memory was read."""
         if not self._are_read(model, nodes):
             return ""
-        found = node_choice.best(self._offers(model, spec, nodes))
+        found = node_choice.best(self._offers(model, spec, nodes, may_displace=model.may_displace(self._now)))
         return found.node if found is not None else ""
 
     def _are_read(self, model: ScheduledModel, nodes: Sequence[str]) -> bool:
@@ -130,9 +153,10 @@ class NodeAssignment:
         search.waits_since = now if search.waits_since is None else search.waits_since
         return now - search.waits_since >= READ_TIMEOUT_S
 
-    def _offers(self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str]) -> list[Offer]:
+    def _offers(
+        self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str], *, may_displace: bool
+    ) -> list[Offer]:
         siblings = {each.key for each in model.replica_set.replicas if each is not model}
-        may_displace = model.may_displace(self._now)
         return [
             offer_of(
                 self._views.of(name, spec),
@@ -166,18 +190,12 @@ class NodeAssignment:
 
     def _refuse(self, model: ScheduledModel, spec: ModelSpec) -> None:
         """Refuse what waits for a model that no node suits. One that is only kept loaded waits for such a node."""
-        state, now = self._state, self._now
         model.search.over()
         self.note_unmet(model, spec, node_choice.estimate_of_size(spec.size))
         if not model.is_lead:
-            replication.give_up(state, model, now)
+            replication.give_up(self._state, model, self._now)
             return
-        failed = [each.failure for each in model.search.failed_copies.values() if each.until > now]
-        obstacles = [f"{name}: {_obstacle(state, model, spec.needs, name, now)}" for name in state.nodes]
-        rest = f"; and {len(obstacles) - _MAX_NAMED} further nodes" if len(obstacles) > _MAX_NAMED else ""
-        reason = f"Model {model.name} can run on no node of this server ({'; '.join(obstacles[:_MAX_NAMED])}{rest})"
-        code = failed[0].code if failed else Code.NO_NODE
-        answers.refuse_unserved(state, model, Failure(code, reason, model=model.name, retry_after=NODE_RETRY_S))
+        answers.refuse_unserved(self._state, model, self.refusal(model, spec))
 
 
 def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> list[str]:
@@ -205,8 +223,9 @@ def wants_memory(state: SchedulerState, now: float) -> list[str]:
         if len(state.nodes) > 1 and model.demanded and model.spec is not None:
             wanted.update(_nodes_to_read(state, model, model.spec, now))
     for plan in state.plans:
-        if plan.estimate is not None and state.nodes[HEAD].memory.outdated(now):
-            wanted.add(HEAD)
+        node = state.nodes.get(plan.node)
+        if plan.estimate is not None and node is not None and node.memory.outdated(now):
+            wanted.add(plan.node)
     return sorted(wanted)
 
 

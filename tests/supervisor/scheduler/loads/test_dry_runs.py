@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from protocol.failures import Code, Failure
+from protocol.ids import RequestKey
 from protocol.messages.models import LoadPlan
 from protocol.messages.peers import CheckModel
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
+from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.loads.assignment import models_to_load
 from supervisor.scheduler.loads.node_views import models_as_seen_by
 from supervisor.scheduler.state import MAX_PLAN_CHECKS
 from tests.supervisor.scheduler.effect_player import spec
+from tests.supervisor.scheduler.simulated_nodes import checks, cluster, need
 from tests.supervisor.scheduler.simulation import Simulation
 
 CALL = ("g1", 800)
@@ -147,3 +150,36 @@ def test_many_at_once_take_few_workers_and_leave_those_of_loads_alone() -> None:
     assert not sim.refusals
     assert most == MAX_PLAN_CHECKS
     assert sim.state.models["b"].worker is not None
+
+
+# ---- several nodes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_made_for_the_node_where_the_model_would_be_loaded() -> None:
+    sim = cluster(head=100, large=1000)
+    need(sim, a=50, b=500, c=90)
+    sim.load("a", 901, size=50)
+    sim.run_until_idle()
+    plan = planned(sim, "b", size=500)
+    assert (plan.node, plan.decision, plan.available) == ("large", "load", {HOST: 1000})
+    del sim.reports[CALL]
+    plan = planned(sim, "c", needs=NodeNeeds(nodes=[HEAD]), size=90)
+    assert (plan.node, plan.decision, [each.model for each in plan.evictions]) == (HEAD, "evict", ["a"])
+
+
+def test_a_plan_moves_as_a_load_would_if_its_check_shows_that_the_model_fits_elsewhere_only() -> None:
+    sim = cluster(head=100, large=1000)
+    need(sim, b=500)
+    plan = planned(sim, "b", size=50)
+    assert (plan.node, plan.decision, plan.need) == ("large", "load", {HOST: 500})
+    assert sorted(checks(sim)) == [HEAD, "large"]
+
+
+def test_a_plan_for_which_no_node_suits_is_refused() -> None:
+    sim = cluster(gpu2=100)
+    sim.plan("a", needs=NodeNeeds(nodes=["gpu3"]))
+    assert sim.refusals[RequestKey(*CALL, 0)].code is Code.NO_NODE
+
+
+def test_on_one_node_a_plan_names_none() -> None:
+    assert planned(machine(100, a=60), "a").node == ""

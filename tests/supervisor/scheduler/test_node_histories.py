@@ -1,0 +1,116 @@
+"""Random histories of a server whose nodes join, drain, are lost and lack files."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from protocol.failures import Code, Failure
+from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from protocol.models.nodes import HEAD, NodeNeeds
+from protocol.worker_states import WorkerState
+from supervisor.scheduler.policy import FixedPolicies
+from tests.supervisor.scheduler.effect_player import NO_POLICIES
+from tests.supervisor.scheduler.scheduler_machine import MODELS, POLICIES, SchedulerMachine
+from tests.supervisor.scheduler.simulation import Simulation
+
+NODES = st.sampled_from(["n1", "n2"])
+NEEDS = st.sampled_from([NodeNeeds(), NodeNeeds(), NodeNeeds(nodes=["n*"]), NodeNeeds(nodes=["n1", HEAD])])
+
+
+class NodeMachine(SchedulerMachine):
+    """The events of a server with up to three nodes."""
+
+    @initialize(
+        models=st.integers(1, 3),
+        slots=st.sampled_from([2, 4]),
+        policies=st.just(NO_POLICIES) | POLICIES,
+        sizes=st.tuples(*[st.integers(0, 9)] * 3),
+        memory=st.tuples(*[st.integers(4, 12)] * 3),
+        present=st.sets(NODES),
+    )
+    def open(
+        self,
+        models: int,
+        slots: int,
+        policies: FixedPolicies,
+        sizes: tuple[int, ...],
+        memory: tuple[int, ...],
+        present: set[str],
+    ) -> None:
+        self.sim = Simulation(
+            models, slots, policies, queue_requests=5, memory_reserve=0, device_memory_reserve=0, scales=True
+        )
+        self.calls = 1000
+        self.sim.machine[HOST] = memory[0]
+        self.memory = dict(zip(("n1", "n2"), memory[1:], strict=True))
+        self.sim.estimates = {
+            name: MemoryEstimate({HOST: PlaceNeed(size)}) for name, size in zip("abc", sizes, strict=True)
+        }
+        for name in sorted(present):
+            self.sim.join(name, machine={HOST: self.memory[name]})
+
+    @rule(name=NODES)
+    def join(self, name: str) -> None:
+        self.sim.join(name, machine={HOST: self.memory[name]})
+
+    @precondition(lambda self: len(self.sim.state.nodes) > 1)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        self.sim.node_dies(self.pick(data, sorted(self.sim.state.nodes.keys() - {HEAD})))
+
+    @rule(data=st.data(), draining=st.booleans())
+    def drain(self, data: st.DataObject, draining: bool) -> None:
+        self.sim.drain(self.pick(data, sorted(self.sim.state.nodes)), draining=draining)
+
+    @rule(model=MODELS, needs=NEEDS, size=st.integers(0, 9))
+    def load_somewhere(self, model: str, needs: NodeNeeds, size: int) -> None:
+        self.calls += 1
+        self.sim.load(model, self.calls, needs=needs, size=size)
+
+    @rule(model=MODELS, needs=NEEDS)
+    def plan_somewhere(self, model: str, needs: NodeNeeds) -> None:
+        self.calls += 1
+        self.sim.plan(model, self.calls, needs=needs)
+
+    @rule(model=MODELS, name=NODES)
+    def lack(self, model: str, name: str) -> None:
+        """The files of a model are missing on a node from now on, unless a worker there has the model."""
+        has = [each for each in self.sim.state.workers.values() if each.node == name and each.model]
+        if model not in {each.model.name for each in has}:
+            self.sim.lacking.add((model, name))
+
+    @precondition(lambda self: self.sim.copies)
+    @rule(data=st.data(), works=st.booleans())
+    def end_copy(self, data: st.DataObject, works: bool) -> None:
+        model, name = self.pick(data, sorted(self.sim.copies))
+        self.sim.copied(model, name, None if works else Failure(Code.DOWNLOAD_FAILED, "its disk is full"))
+
+    @invariant()
+    def check_nodes(self) -> None:
+        """Engines of a node fit together there; workers and copies belong to nodes of the server."""
+        if not hasattr(self, "sim"):
+            return
+        state = self.sim.state
+        assert {node for _, node in state.copies} <= state.nodes.keys()
+        assert {worker.node for worker in state.workers.values()} <= state.nodes.keys()
+        for name in state.nodes:
+            total = self.sim.machine[HOST] if name == HEAD else self.sim.machines[name][HOST]
+            engines = [each for each in state.workers.values() if each.node == name and each.counts_as_loaded]
+            assert sum(each.need.get(HOST, 0) for each in engines) <= total, f"more of {name} is taken than there is"
+            loading = [each for each in engines if each.state is WorkerState.LOADING]
+            assert not any(each.model and (each.model.name, name) in self.sim.lacking for each in loading)
+
+    def teardown(self) -> None:
+        if hasattr(self, "sim"):
+            for name in list(self.sim.state.nodes):
+                self.sim.drain(name, draining=False)
+            for model, name in list(self.sim.copies):
+                self.sim.copied(model, name)
+            self.sim.lacking.clear()
+        super().teardown()
+
+
+TestNodeHistories = NodeMachine.TestCase
+TestNodeHistories.settings = settings(stateful_step_count=40, suppress_health_check=list(HealthCheck))
