@@ -14,10 +14,12 @@ import pytest
 
 from supervisor.nodes.spec_files import HeadFolders
 from tests.conftest import StartServer
+from tests.support.models.tiny_models import tiny_models
 from tests.support.node_agents import NodeUnderTest, node_of, wait_joined
 from tests.support.ports import free_port_pair
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
+from tests.workers.jobs.transfer_files import hub_file
 
 CHAT = "extra.tiny-chat"
 COPYING, COPIED = "copying model files", "model files copied"
@@ -28,15 +30,21 @@ def server(start_server: StartServer) -> LemonbusServer:
     return start_server("tiny-chat", cluster_address=f"127.0.0.1:{free_port_pair()}")
 
 
-@pytest.fixture
-def node(server: LemonbusServer) -> Iterator[NodeUnderTest]:
-    """A node that does not see the models of the head. All models are to be loaded there."""
-    within = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {server.models} && exec "$@"', "sh")
+@contextmanager
+def node_without(folder: Path, server: LemonbusServer) -> Iterator[NodeUnderTest]:
+    """Start a node that does not see a folder of the head. All models are to be loaded there."""
+    within = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {folder} && exec "$@"', "sh")
     if subprocess.run([*within, "true"], capture_output=True, timeout=10, check=False).returncode:
         pytest.skip("a tmpfs cannot be mounted on this machine")
     with node_of(server, "gpu1", within) as node:
         wait_joined(server, node)
         assert server.client.post("/internal/nodes/head/drain", {}).status == 200
+        yield node
+
+
+@pytest.fixture
+def node(server: LemonbusServer) -> Iterator[NodeUnderTest]:
+    with node_without(server.models, server) as node:
         yield node
 
 
@@ -105,3 +113,30 @@ def test_a_copy_goes_on_when_its_supervisor_is_killed(server: LemonbusServer, no
     assert waiting.finish().status == 200
     assert logged(server, COPIED) == 1
     assert logged(server, COPYING) == 1, "the same job"
+
+
+def files_below(folder: Path) -> set[str]:
+    # os.walk: folders are being removed meanwhile.
+    return {str(Path(root, name).relative_to(folder)) for root, _, names in os.walk(folder) for name in names}
+
+
+def test_a_deleted_model_is_removed_from_the_hubs_cache_of_the_node(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_head, on_node = tmp_path / "hub", tmp_path / "hub of the node"
+    hub_file(on_head, (tiny_models() / "models" / "tiny-chat.gguf").read_bytes(), "tiny-Q4_0.gguf")
+    server = start_server(
+        "tiny-chat",
+        cluster_address=f"127.0.0.1:{free_port_pair()}",
+        environment={"HF_HUB_CACHE": str(on_head)},
+    )
+    monkeypatch.setenv("HF_HUB_CACHE", str(on_node))
+    with node_without(on_head, server):
+        registration = {"model_name": "user.tiny", "checkpoint": "shop/tiny:Q4_0", "recipe": "llamacpp"}
+        assert server.client.post("/v1/pull", registration).status == 200
+        assert server.client.chat("user.tiny").status == 200
+        copied = {name for name in files_below(on_node) if not name.startswith(".locks")}
+        assert copied == files_below(on_head), "other programs find it there as well"
+        assert server.client.post("/v1/delete", {"model_name": "user.tiny"}).status == 200
+        assert files_below(on_head) == set()
+        wait_for(lambda: not files_below(on_node), "it is removed there")
