@@ -273,6 +273,21 @@ def test_another_supervisor_takes_over_copies_and_senders(harness: TransferHarne
     assert harness.node_files.has("gpu", spec)
 
 
+def test_a_sender_that_is_taken_over_alone_sends_later_copies_with_its_key(harness: TransferHarness) -> None:
+    harness.transfers.fetch("m", harness.spec("m"), "gpu")
+    fetched(harness, harness.fetching())
+    sender = harness.sharing()
+    harness.begin()
+    ended = harness.senders.take_over(sender.name, sender.order)
+    assert ended is not None
+    sender.ended = ended
+    harness.share_at(AT_HEAD.address)
+    harness.transfers.fetch("other", harness.spec("other"), "gpu")
+    job = harness.fetching()
+    assert (job.order.key, job.order.sources) == (sender.order.key, [AT_HEAD])
+    assert list(harness.shared().values()) == [str(harness.folder / "other.gguf")]
+
+
 def test_a_second_sender_of_a_node_is_not_taken_over(harness: TransferHarness) -> None:
     harness.transfers.fetch("m", harness.spec("m"), "gpu")
     sender = harness.sharing()
