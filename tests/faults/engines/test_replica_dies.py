@@ -83,11 +83,20 @@ def test_each_engine_is_seen_under_the_name_of_their_model(server: LemonbusServe
     overview = server.client.get("/internal/overview").json()
     assert [each["number"] for each in overview["models"][CHAT]["replicas"]] == [1, 2]
     assert overview["models"][CHAT]["slots"] == sum(each["slots"] for each in replicas(server))
-    lines = server.client.get("/metrics", 40.0).body.decode().splitlines()
-    memory = [line.split(" ")[0] for line in lines if line.startswith("lemonbus_engine_memory_bytes{")]
+    memory = series(server, "lemonbus_engine_memory_bytes")
     assert memory == [f'lemonbus_engine_memory_bytes{{model="{CHAT}",replica="{number}"}}' for number in (1, 2)]
-    engines = [line for line in lines if line.startswith("llamacpp_requests_processing{")]
-    assert [f'replica="{number}"' in line for number, line in enumerate(sorted(engines), 1)] == [True, True]
+
+    def of_engines() -> bool:  # an engine that answers too late is left out
+        found = sorted(series(server, "llamacpp_requests_processing"))
+        return [f'replica="{number}"' in line for number, line in enumerate(found, 1)] == [True, True]
+
+    wait_for(of_engines, "the metrics of both engines")
+
+
+def series(server: LemonbusServer, family: str) -> list[str]:
+    """The series of a family, as `/metrics` has them now."""
+    lines = server.client.get("/metrics", 40.0).body.decode().splitlines()
+    return [line.split(" ")[0] for line in lines if line.startswith(f"{family}{{")]
 
 
 def kill_engine(replica: dict[str, Any]) -> None:
