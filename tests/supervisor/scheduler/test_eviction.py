@@ -195,6 +195,21 @@ def test_models_over_a_lower_number_of_models_leave() -> None:
     assert leaving == dict.fromkeys("ab", EvictionReason.LIMIT)
 
 
+def test_the_limit_is_that_of_each_node() -> None:
+    loaded_models = [loaded_model(name, float(index), node="gpu2") for index, name in enumerate("abc")]
+    loaded_models += [loaded_model("d"), loaded_model("e")]
+    assert models_over_limits(loaded_models, 2, {}) == {"a": EvictionReason.LIMIT}
+
+
+def test_the_npu_of_another_node_is_another_one() -> None:
+    elsewhere = loaded_model("a", npu=EXCLUSIVE, node="npu2")
+    request = LoadRequest("b", "llm", npu=EXCLUSIVE)
+    assert decide_eviction(request, [elsewhere], LoadLimits(1)) == Fits()
+    assert decide_eviction(request._replace(node="npu2"), [elsewhere], LoadLimits(2)) == Evict(
+        ["a"], [EvictionReason.NPU]
+    )
+
+
 def test_each_evicted_model_has_a_reason() -> None:
     loaded_models = [
         loaded_model("on the npu", type="image", npu=EXCLUSIVE),

@@ -185,6 +185,20 @@ def test_if_they_reach_no_node_that_suits_the_load_is_refused_with_the_reason() 
     assert (refused.code, "gpu1: its disk is full" in refused.message) == (Code.DOWNLOAD_FAILED, True)
 
 
+def test_an_explicit_load_tries_again_to_copy_the_files() -> None:
+    sim = cluster(gpu1=60)
+    sim.load("a", 901, needs=NodeNeeds(nodes=["gpu1"]))
+    sim.run_until_idle()
+    sim.node_dies("gpu1")
+    sim.lacking.add(("a", "gpu1"))
+    sim.join("gpu1", machine={HOST: 60})
+    sim.copied("a", "gpu1", Failure(Code.DOWNLOAD_FAILED, "its disk is full"))
+    sim.pass_time(1.0)
+    assert sim.copies == [], "it is not tried without a pause"
+    sim.load("a", 902, needs=NodeNeeds(nodes=["gpu1"]))
+    assert sim.copies == [("a", "gpu1")]
+
+
 # ---- backends --------------------------------------------------------------------------------------------------------
 
 BACKENDS = [NodeBackend("cuda", "gpu"), NodeBackend("npu", "npu", "exclusive"), NodeBackend("cpu")]
@@ -209,7 +223,7 @@ def test_a_load_with_the_same_options_does_not_reload_a_model_that_another_backe
     sim.join("gpu2", backends=["llamacpp:cuda"])
     sim.run_until_idle()
     for number in (901, 902):
-        sim.load("a", number, needs=NodeNeeds(nodes=["gpu2"]), backends=BACKENDS)
+        sim.load("a", number, needs=NodeNeeds(nodes=["gpu2"]), backends=BACKENDS[: 903 - number])
         sim.run_until_idle()
     assert sim.scheduler.view.counters["loads"] == 1
 

@@ -38,6 +38,11 @@ def node(name: str, total: int, *loaded: LoadedModel, models: int = 9, **more: o
     return NodeView(name, loaded, LoadLimits(models, AvailableMemory(capacities, 0, 0)), **more)
 
 
+def unread(name: str) -> NodeView:
+    """Return a node whose memory was never read."""
+    return NodeView(name, [], LoadLimits(9), memory_read=False)
+
+
 class Case(NamedTuple):
     """What a model that needs 50 bytes finds, and where it is loaded."""
 
@@ -99,7 +104,7 @@ CASES = [
     ),
     Case(
         "a node whose memory is unknown comes after one where it fits",
-        [node("a", 0, memory_read=False), node("b", 99)],
+        [unread("a"), node("b", 99)],
         "b",
     ),
     Case("the head, if nothing else speaks for a node", [node("a", 99), node(HEAD, 99)], HEAD),

@@ -16,6 +16,7 @@ from protocol.messages.recovery import (
     WorkerSnapshot,
 )
 from protocol.messages.work import AttemptEnded
+from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.recovery.joined_snapshots import is_consistent, join_snapshots, to_be_submitted
 from supervisor.scheduler.recovery.recovery_events import AttemptAt
@@ -93,6 +94,16 @@ def test_the_limits_of_a_key_count_what_runs() -> None:
     assert [attempt.caller for attempt in running.attempts] == [Caller("ci")]
     (running,) = join_snapshots({"w1": worker(has=True)}, {}, ARRIVALS).workers
     assert [attempt.caller for attempt in running.attempts] == [None]
+
+
+def test_a_worker_is_on_its_node_and_its_backend_there_runs_its_model() -> None:
+    snapshots = {
+        "w1": WorkerSnapshot(WorkerState.READY, spec("a"), FACTS, backend="cuda"),
+        "w2": WorkerSnapshot(WorkerState.READY, spec("b"), FACTS),
+    }
+    first, second = join_snapshots(snapshots, {}, ARRIVALS, nodes={"w1": "gpu2"}).workers
+    assert (first.node, first.backend) == ("gpu2", "cuda")
+    assert (second.node, second.backend) == (HEAD, "")
 
 
 def test_ages_are_subtracted_from_the_time_at_which_they_arrived() -> None:
