@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,19 @@ def test_a_server_that_is_killed_leaves_nothing(shared_cluster: RayCluster, serv
     server.kill_keeper()
     node = shared_cluster.others[0].network_node
     wait_for(lambda: not agents(node) and not has_actor(node), "agent and actor have ended after the grace", 30.0)
+
+
+def test_the_next_start_goes_on_with_the_agents_of_a_server_that_was_killed(
+    shared_cluster: RayCluster, servers: ExitStack, tmp_path: Path
+) -> None:
+    node = shared_cluster.others[0].network_node
+    first = servers.enter_context(ClusterServer(shared_cluster, state_dir=str(tmp_path)))
+    first.wait_joined()
+    agent = first.agent_on(node)
+    first.kill_keeper()
+    second = servers.enter_context(ClusterServer(shared_cluster, state_dir=str(tmp_path)))
+    second.wait_joined()
+    assert second.agent_on(node) == agent
 
 
 def test_the_next_server_joins_after_the_end_of_one_that_was_killed(
