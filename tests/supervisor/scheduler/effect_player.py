@@ -32,6 +32,7 @@ from supervisor.scheduler.effects import (
 )
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.policy import FixedPolicies
+from supervisor.scheduler.scheduler import Scheduler
 from supervisor.scheduler.state import SchedulerState
 from tests.supervisor.scheduler import invariants
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
@@ -48,6 +49,8 @@ def spec(name: str, **more: object) -> ModelSpec:
 
 
 class EffectPlayer:
+    scheduler_type: type[Scheduler] = TwinScheduler
+
     def __init__(
         self, models: int = 1, slots: int = SLOTS, policies: FixedPolicies = NO_POLICIES, **limits: object
     ) -> None:
@@ -63,7 +66,7 @@ class EffectPlayer:
         """What other programs hold."""
         self.estimates: dict[str, MemoryEstimate] = {}
         """Model → what its check finds; others need nothing."""
-        self.scheduler = TwinScheduler(limits_, lambda: f"w{next(names)}", policies=policies, files=self)
+        self.scheduler = self.scheduler_type(limits_, lambda: f"w{next(names)}", policies=policies, files=self)
         self.before_change = invariants.BeforeChange()
         """What was loaded and busy when the policies were changed last: it may go on."""
         self.workers: dict[str, SimulatedWorker] = {}
