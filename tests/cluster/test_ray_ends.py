@@ -91,6 +91,7 @@ def test_agents_end_with_ray_when_the_head_stays_away(impatient_cluster: RayClus
     head, node = impatient_cluster.nodes
     processes.kill(head.pid_of("gcs_server"))
     wait_for(lambda: not agents(node.network_node), "the agent has ended", PATIENCE_S + 30.0)
-    wait_for(lambda: server.nodes() == {NODE: "lost"}, "its node is lost")
+    # Ray may kill the agent, or let the kernel tell it to end: then it says that it leaves, and its node is not missed.
+    wait_for(lambda: server.nodes() in ({}, {NODE: "lost"}), "its node is lost or has left")
     server.wait_problem("Ray: ")
     assert server.client.chat(CHAT, max_tokens=5).status == 200, "the head goes on"
