@@ -1,6 +1,7 @@
 """The processes on the bus, and how long each has been silent.
 
-Silence shows that a process is stopped. Its end is seen elsewhere, through its pidfd.
+Silence shows that a process is stopped. Its end is noticed elsewhere, by the placement or, of a gateway on another node, by its
+last message.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class SupervisorBus:
         except zmq.ZMQError as problem:
             if problem.errno != zmq.EHOSTUNREACH:
                 raise
-            self.undeliverable += 1  # its end is noticed by its pidfd
+            self.undeliverable += 1  # its end is noticed elsewhere
         return True
 
     def _retry(self) -> None:

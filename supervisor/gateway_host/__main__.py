@@ -1,4 +1,4 @@
-"""``python -m supervisor.gateway_host``: started by ``lemonbus gateway``, which passes what it needs in a variable."""
+"""``python -m supervisor.gateway_host``: started by ``lemonbus gateway``, which passes what it needs in an anonymous file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-import msgspec
-
-from protocol.config.gateway_settings import VARIABLE, GatewaySettings
+from protocol.config import gateway_settings
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
 from protocol.runtime import logs, memory
@@ -22,7 +20,7 @@ from supervisor.processes.listener import bind_listener
 
 def main() -> int:
     """Run the host until it is told to end, or the server refuses it; return the exit code."""
-    given = msgspec.json.decode(os.environ.pop(VARIABLE), type=GatewaySettings)
+    given = gateway_settings.take(os.environ)
     logs.configure("gateway_host", given.log_level, given.log_format)
     startup.raise_descriptor_limit()
     try:

@@ -19,9 +19,9 @@ from protocol.runtime import logs
 from protocol.runtime.log_output import DropCounter
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import curve, envelope, frames
+from protocol.wire import envelope, frames
 from protocol.wire.bus_address import BusAddress
-from protocol.wire.bus_connection import RemoteConnection, probe_interval
+from protocol.wire.bus_connection import RemoteConnection, connect_logs, probe_interval
 
 _LINGER_MS: Final = 500
 _LOGS_HIGH_WATER: Final = 10_000
@@ -60,10 +60,7 @@ class AgentLink:
         self._logs: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, _LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, _LINGER_MS)
-        if address.cluster is not None:
-            keys = address.cluster.keys
-            curve.use_curve(self._logs, address.logs(context.boot), keys.supervisor, keys)
-        self._logs.connect(address.logs(context.boot))
+        connect_logs(self._logs, address, context.boot)
         self.log: Final = DropCounter(lambda line: frames.send(self._logs, line))
         """Sends log records, and counts those that were dropped."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from msgspec import Struct, structs
 
@@ -41,6 +41,8 @@ from supervisor.scheduler.effects import (
     SendMessage,
     SpawnWorker,
 )
+
+M = TypeVar("M", StartEngine, CheckModel)
 
 log = logs.get_logger()
 
@@ -129,19 +131,23 @@ class EffectExecutor:
 
     def _send(self, peer: str, message: Struct, payload: bytes) -> None:
         if peer:
-            if isinstance(message, StartEngine | CheckModel) and (paths := self.paths_at(peer, message.spec)):
-                message = structs.replace(message, paths=dict(paths))
             if isinstance(message, StartEngine):
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))
+                message = self._with_paths(peer, message)
             elif isinstance(message, CheckModel):
-                self.devices_at(peer, partial(self._send_check, peer, message))
+                self.devices_at(peer, partial(self._send_check, peer, self._with_paths(peer, message)))
                 return
             elif isinstance(message, Run) and message.spool and self._workers.node_of(peer) != HEAD:
                 message, payload = self._with_body(message)
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._internal_calls.end(message.number, message.failure)
+
+    def _with_paths(self, worker: str, message: M) -> M:
+        """Return a message with the paths of the worker's node, unless that is the head."""
+        paths = self.paths_at(worker, message.spec)
+        return structs.replace(message, paths=dict(paths)) if paths else message
 
     def _with_body(self, run: Run) -> tuple[Run, bytes]:
         """Return a request with its body, which a worker on another node cannot read from the file."""

@@ -12,10 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 from protocol.config.cluster_keys import read_cluster_keys
-from protocol.config.gateway_settings import VARIABLE, GatewaySettings
+from protocol.config.gateway_settings import VARIABLE, GatewaySettings, export
 from protocol.wire.bus_address import ClusterMembership, decode_token, encode_token
 from tests.support import processes
 from tests.support.clients.http_client import RawHttpClient
@@ -49,7 +47,8 @@ class RemoteGateway:
         if code:
             membership = ClusterMembership(address, decode_token(token))
             settings = GatewaySettings(membership, name, "127.0.0.1", self.port, str(self.runtime), 1)
-            environment[VARIABLE] = msgspec.json.encode(settings).decode()
+            environment |= export(settings)
+        passed = [int(environment[VARIABLE])] if code else []
         self.process = subprocess.Popen(
             [sys.executable, "-c", code] if code else [sys.executable, str(LAUNCH), *words],
             cwd=ROOT,
@@ -57,7 +56,10 @@ class RemoteGateway:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._log.stderr,
+            pass_fds=passed,
         )
+        for descriptor in passed:
+            os.close(descriptor)
         if wait:
             try:
                 wait_for(self.answers, f"the gateway answers; it said {self.output()}", 60.0)

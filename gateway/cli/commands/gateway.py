@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 
 from gateway.cli.exit_codes import USAGE, CommandError
 from protocol.config.fields import setting_fields
-from protocol.config.gateway_settings import VARIABLE, GatewaySettings
+from protocol.config.gateway_settings import GatewaySettings, export
 from protocol.config.settings import default_runtime_dir
 from protocol.models.nodes import HEAD
 from protocol.wire.bus_address import ClusterMembership, decode_token, split_address
@@ -64,7 +63,7 @@ def command(
     runtime = str(Path(runtime_dir or f"{default_runtime_dir()}-gateway").absolute())
     settings = GatewaySettings(membership, node, host, port, runtime, gateway_workers)
     os.environ.pop(_TOKEN_VARIABLE, None)
-    os.environ[VARIABLE] = msgspec.json.encode(settings).decode()
+    os.environ.update(export(settings))
     if sys.stdout is not None:  # it is None if the descriptor is closed
         sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "supervisor.gateway_host"])  # noqa: S606 - our own module, no shell

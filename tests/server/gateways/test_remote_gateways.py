@@ -204,6 +204,16 @@ def test_a_token_of_another_server_is_refused(server: LemonbusServer, other: str
         assert "does not admit this token" in str(gateway.output())
 
 
+def test_no_key_is_in_a_command_line_or_an_environment(server: LemonbusServer) -> None:
+    with RemoteGateway.of(server, "secretive") as gateway:
+        secrets = [token_of(server), decode_token(token_of(server)).member.secret]
+        found = gateway.processes()
+        assert len(found) >= 3  # the host, gunicorn's master, and its worker
+        for process in found:
+            shown = [*process.words, *processes.environment(process.pid).values()]
+            assert not [each for each in shown for secret in secrets if secret in each]
+
+
 def test_a_text_that_is_not_a_token_is_refused_at_once(server: LemonbusServer) -> None:
     with RemoteGateway(server.settings.cluster_address, "lb-not-a-token", wait=False) as gateway:
         assert gateway.process.wait(END) == 2

@@ -7,7 +7,9 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections import deque
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,6 +19,7 @@ from protocol.config.ray_address import find_gcs
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.messages.ray_cluster import RayClusterReport, RequestRayResources, WatchRayCluster
+from protocol.runtime import logs
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.bus_address import ClusterMembership
 from workers.jobs.job import JobProcess
@@ -28,6 +31,10 @@ _SILENCE_S: Final = 5.0
 """How long a call of Ray may take before health says that Ray does not answer."""
 _END_S: Final = 2.0
 """How long the end of the thread may take."""
+RETRY_S: Final = 2.0
+"""How long after a failure to look again for the cluster of this machine."""
+
+log = logs.get_logger()
 
 
 class RayJob:
@@ -37,7 +44,7 @@ class RayJob:
         """Wait for the order."""
         self._job, self._context = job, context
         self._driver: RayDriver | None = None
-        self._thread: threading.Thread | None = None
+        self._thread_ended = threading.Event()
         self._reports: deque[RayClusterReport] = deque()
         self._last = RayClusterReport()
         self._hangs = False
@@ -58,6 +65,7 @@ class RayJob:
             gcs = find_gcs(settings, os.environ)
         except LemonbusError as problem:
             self._job.report(RayClusterReport(problem=str(problem)))
+            self._job.loop.call_later(RETRY_S, partial(self._begin, settings))  # `ray start` may follow
             return
         if membership is None:
             raise ValueError("a server without a cluster has nothing to ask Ray for")
@@ -65,9 +73,24 @@ class RayJob:
         self._driver = RayDriver(
             gcs, f"lemonbus-{orders.server}", self._context.boot, settings.ray_gpus, orders.order_for, self._report
         )
-        self._thread = threading.Thread(target=self._driver.run, name="ray", daemon=True)
-        self._thread.start()
+        self._job.work(partial(self._drive, self._driver), self._drive_ended)
         self._job.loop.every(_WATCH_INTERVAL_S, self._watch)
+
+    def _drive(self, driver: RayDriver) -> str:
+        """Work in the thread until the end; return what went wrong, as a traceback."""
+        try:
+            driver.run()
+        except Exception:  # noqa: BLE001 - whatever Ray has raised, the next job connects anew
+            return traceback.format_exc()
+        finally:
+            self._thread_ended.set()
+        return ""
+
+    def _drive_ended(self, problem: str) -> None:
+        """End the job, which cannot watch the cluster any more. The supervisor starts the next one."""
+        if problem:
+            log.error("the thread that talks to Ray failed", detail=problem)
+        self._job.loop.stop()
 
     def _report(self, report: RayClusterReport) -> None:
         """Hand a report to the loop."""
@@ -92,9 +115,9 @@ class RayJob:
             self._job.report(structs.replace(self._last, problem=problem) if hangs else self._last)
 
     def _stop(self) -> None:
-        if self._driver is not None and self._thread is not None:
+        if self._driver is not None:
             self._driver.stop()
-            self._thread.join(_END_S)
+            self._thread_ended.wait(_END_S)
 
 
 class AgentOrders:
