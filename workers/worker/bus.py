@@ -29,6 +29,8 @@ from protocol.wire.bus_address import BusAddress, KeyPair, tcp_endpoint
 from protocol.wire.bus_connection import RemoteSupervisor, connect_logs, connect_once, find_supervisor, is_broken
 
 EVENTS_HIGH_WATER: Final = 10_000
+MAX_SUBSCRIPTION_BYTES: Final = 4096
+"""More than anything that a gateway, or the handshake of CURVE, sends to this socket."""
 LOGS_HIGH_WATER: Final = 10_000
 LINGER_MS: Final = 500
 """How long the last messages of an ending worker may take."""
@@ -76,6 +78,8 @@ class WorkerBus:
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
+        # Without a limit, ZeroMQ keeps whatever a peer sends as one message, even before it knows whether it has a key.
+        self._events.setsockopt(zmq.MAXMSGSIZE, MAX_SUBSCRIPTION_BYTES)
         self.endpoint = endpoints.events(context.runtime, context.boot, name) if for_gateways else ""
         """Where events are published."""
         self.remote_endpoint = ""

@@ -17,8 +17,9 @@ from protocol.messages.peers import Ping, Pong
 from protocol.messages.work import AttemptEnded, Cancel
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import endpoints, envelope
-from workers.worker.bus import WorkerBus
+from protocol.wire import curve, endpoints, envelope
+from protocol.wire.bus_address import ClusterMembership, write_membership
+from workers.worker.bus import MAX_SUBSCRIPTION_BYTES, WorkerBus
 
 DEADLINE = 5.0
 
@@ -156,3 +157,35 @@ def test_log_records_wait_for_the_next_supervisor_up_to_a_bound(supervisor: Fake
     received = [second.recv() for _ in range(100)]
     assert set(received) == {b"{later}"}
     second.close(0)
+
+
+def test_a_gateway_elsewhere_is_heard_unless_it_sends_too_much_at_once(tmp_path: Path) -> None:
+    runtime, keys = endpoints.RuntimeDirectory(tmp_path / "rt"), curve.new_cluster_keys().of_member()
+    write_membership(runtime.path, ClusterMembership("127.0.0.1:9", keys, listen="127.0.0.1"))
+    loop, heard, ended = Loop(), list[bytes](), False
+    context = ProcessContext(runtime.path, os.urandom(6).hex(), os.getpid())
+    bus = WorkerBus(loop, context, ids.peer_id("worker"))
+    bus.on_subscription = lambda _joined, topic: heard.append(topic)
+    with zmq.Context() as gateways:
+        gateway = gateways.socket(zmq.SUB)
+        gateway.setsockopt(zmq.LINGER, 0)
+        monitor = gateway.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        curve.use_curve(gateway, bus.remote_endpoint, keys.member.public, keys)
+        gateway.connect(bus.remote_endpoint)
+        gateway.subscribe(b"topic")
+        end = time.monotonic() + DEADLINE
+        while not heard:
+            assert time.monotonic() < end
+            loop.run_once(0.01)
+        gateway.subscribe(b"x" * MAX_SUBSCRIPTION_BYTES)
+        while not ended and len(heard) < 2:
+            assert time.monotonic() < end
+            loop.run_once(0.01)
+            ended = bool(monitor.poll(0))
+        gateway.disable_monitor()
+        monitor.close(0)
+        gateway.close(0)
+    bus.close(server_lives=False)
+    loop.close()
+    runtime.release()
+    assert heard == [b"topic"]
