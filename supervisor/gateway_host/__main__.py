@@ -10,7 +10,7 @@ from pathlib import Path
 from protocol.config import gateway_settings
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.runtime import logs, memory
+from protocol.runtime import descriptors, logs, memory
 from protocol.runtime.loop import Loop
 from protocol.wire.bus_address import write_membership
 from supervisor.gateway_host.host import GatewayHost
@@ -22,7 +22,7 @@ def main() -> int:
     """Run the host until it is told to end, or the server refuses it; return the exit code."""
     given = gateway_settings.take(os.environ)
     logs.configure("gateway_host", given.log_level, given.log_format)
-    startup.raise_descriptor_limit()
+    descriptors.raise_limit()
     try:
         settings = Settings(host=given.host, port=given.port, runtime_dir=given.runtime_dir)
         runtime = startup.runtime_directory(settings, os.getpid())

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from protocol import RELEASE
-from protocol.runtime import memory
+from protocol.runtime import descriptors, memory
 from protocol.state_table import next_state
 from supervisor.keeper import channel, process_tree
 from supervisor.keeper.channel import Channel, ClosedError
-from supervisor.lifecycle import forked_process, main, startup
+from supervisor.lifecycle import forked_process, main
 from supervisor.lifecycle.keeper_client import KeeperClient
 from supervisor.processes import fork_orders
 
@@ -43,7 +43,7 @@ def run(keeper: Channel) -> None:
     # The keeper answers signals to a whole control group.
     signal.signal(signal.SIGHUP, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    startup.raise_descriptor_limit()
+    descriptors.raise_limit()
     memory.tune_gc()
     _check_threads()
     keeper.send(channel.PREPARED)

@@ -13,7 +13,7 @@ from protocol import RELEASE
 from protocol.config.ray_address import with_cluster_address
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
-from protocol.runtime import logs, memory
+from protocol.runtime import descriptors, logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import KEEPER_VARIABLE, ProcessContext
 from protocol.wire.endpoints import RuntimeDirectory
@@ -42,7 +42,7 @@ def run(keeper: KeeperClient) -> int:
         given = startup.take_settings(os.environ)
     except msgspec.ValidationError as problem:
         return _refused(keeper, startup.print_line(f"bad settings: {problem}", startup.EXIT_USAGE))
-    startup.raise_descriptor_limit()
+    descriptors.raise_limit()
     try:
         given, runtime, earlier_grace = _runtime_directory(keeper, given)
         listener_fd = _listener(keeper, given.settings)

@@ -14,7 +14,6 @@ if __name__ == "__main__":
 import errno
 import itertools
 import os
-import resource
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -37,8 +36,6 @@ from supervisor.models.options.settings_check import check_settings, setting_war
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 """Exit code for errors that the next start would also have, so a service manager does not restart the server."""
-MAX_DESCRIPTORS: Final = 65_536
-"""How many connections, pipes and files one of our processes may have open, if the administrator's hard limit allows it."""
 
 _TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
 """Errors of the machine, not of the setting."""
@@ -94,18 +91,6 @@ def print_line(line: str, code: int) -> int:
     """Print one line on stderr, if it can be written to; return the exit code."""
     error_output.print_line(line)
     return code
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit of descriptors for this process and those that it starts.
-
-    ZeroMQ aborts a process that has to accept a connection and has no descriptor left, and clients soon use up the
-    default of 1,024. Engines get the default again (``workers/engine/process.py``).
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def prepare_state(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from protocol.config.agent_settings import AGENT_FILE_VARIABLE, AgentSettings, read_agent_settings
 from protocol.failures import LemonbusError
-from protocol.runtime import logs, memory
+from protocol.runtime import descriptors, logs, memory
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.bus_address import BusAddress, write_membership
@@ -32,6 +32,7 @@ def main() -> int:
     except (LemonbusError, OSError) as problem:
         return _refused(str(problem), EXIT_USAGE)
     logs.configure("agent", "info", node=settings.node)
+    descriptors.raise_limit()
     try:
         for folder in (settings.cache_dir, settings.state_dir):
             Path(folder).mkdir(parents=True, exist_ok=True)
