@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
 NEVER_DUE: Final = math.inf
+_MOST_STALE: Final = 256
+"""So many times that no longer hold may be in the heap beside as many as hold."""
 
 
 class Looked(Protocol):
@@ -30,7 +32,8 @@ class DueQueue(Generic[T]):
         """Nothing is due."""
         self._changed: dict[int, T] = {}
         self._timers: list[tuple[float, int, T]] = []
-        """A heap, with some times that no longer hold."""
+        """A heap, with some times that no longer hold: a model that is used has another idle time after each request."""
+        self._most_timers = _MOST_STALE
 
     def changed(self, one: T) -> None:
         """Let the next look include this one."""
@@ -62,6 +65,13 @@ class DueQueue(Generic[T]):
             one.wake_at = at
             if at < NEVER_DUE:
                 heapq.heappush(self._timers, (at, one.serial, one))
+                if len(self._timers) > self._most_timers:
+                    self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        self._timers = [timer for timer in self._timers if timer[2].wake_at == timer[0]]
+        heapq.heapify(self._timers)
+        self._most_timers = 2 * len(self._timers) + _MOST_STALE
 
     def with_changed(self, some: Iterable[T]) -> list[T]:
         """Return these and what has changed since the look began, in the order in which they were added."""
