@@ -72,7 +72,7 @@ class NodePlacement:
                 self.ended(name, "its node does not know it any more")
             else:
                 self._send(agent, process.order)  # the first order was lost
-        unknown = [process for process in snapshot.processes if process.name not in self._running]
+        unknown = [process for name, process in there.items() if name not in self._running]
         self._found.update({process.name: process.pid for process in unknown})
         return [Survivor(each.role, each.name, each.fingerprint, each.welcomed, node) for each in unknown]
 

@@ -106,6 +106,14 @@ def test_what_this_supervisor_does_not_know_is_adopted_or_killed() -> None:
     assert [name for name, _ in harness.ends] == ["w8"], "its order is not known"
 
 
+def test_a_process_that_a_snapshot_names_twice_is_adopted_once() -> None:
+    harness = NodePlacementHarness()
+    for survivor in harness.hello("w1", "w1"):
+        harness.adopt(survivor)
+    harness.placement.kill("w1")
+    assert harness.sent == [("a-gpu2", KillProcess("w1"))]
+
+
 def test_a_lost_node_ends_its_processes_and_no_others() -> None:
     harness = NodePlacementHarness("gpu1", "gpu2")
     harness.start("w1", "gpu1")
