@@ -1,8 +1,8 @@
 """What all engines of one model share. A model has one engine, or several: its *replicas*. Pure.
 
 Each replica is an engine with a state machine, worker, grants, backoff and memory of its own: a
-:class:`~supervisor.scheduler.scheduled_model.ScheduledModel`. The first one has the key NAME in the scheduler's state, the
-others NAME#2, NAME#3 … (:func:`replica_key`). What clients and operators see as the model is a :class:`ReplicaSet`: one name,
+:class:`~supervisor.scheduler.scheduled_model.ScheduledModel`. The first one has the name of the model as its key in the
+scheduler's state, the others have keys of their own (:func:`replica_key`). What clients and operators see as the model is a :class:`ReplicaSet`: one name,
 one policy, one queue, one fair share between API keys, one list of loads that wait. A model that is configured with one engine
 has a set of one, in which each rule below has no effect.
 
@@ -42,7 +42,8 @@ if TYPE_CHECKING:  # a replica knows its set, and a set its replicas
 
 _SMOOTHING: Final = 0.2
 _INITIAL_SERVICE_S: Final = 1.0
-_SEPARATOR: Final = "#"
+_SEPARATOR: Final = "\0"
+"""In no name of a model: other models may be called NAME#2. Keys are not shown."""
 _STATE = ModelState
 _NEAREST: Final = {
     state: distance

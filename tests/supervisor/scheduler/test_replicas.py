@@ -18,6 +18,7 @@ from supervisor.scheduler.policy import FixedPolicies, ModelPolicy
 from supervisor.scheduler.queue import scaling
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.joined_snapshots import join_snapshots
+from supervisor.scheduler.replica_set import model_name
 from supervisor.scheduler.replication import ANOTHER_TRY_S
 from supervisor.scheduler.state import SchedulerState
 from tests.supervisor.scheduler.effect_player import spec
@@ -75,6 +76,16 @@ def test_a_load_is_answered_by_the_first_engine_and_the_others_follow_one_at_a_t
         assert sim.advance()
     sim.run_until_idle()
     assert states(sim) == [ModelState.READY] * 3
+
+
+def test_a_model_whose_name_looks_like_that_of_a_replica_is_a_model_of_its_own() -> None:
+    sim = replicated()
+    sim.load("a#2", 501)
+    sim.run_until_idle()
+    assert states(sim) == [ModelState.READY] * 2
+    assert states(sim, "a#2") == [ModelState.READY]
+    assert len(sim.of_state(WorkerState.READY)) == 3
+    assert model_name(sim.state.replica_sets["a#2"].lead.key) == "a#2"
 
 
 def test_requests_are_spread_and_run_at_once_on_all_engines() -> None:
