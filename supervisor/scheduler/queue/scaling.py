@@ -34,6 +34,10 @@ class ReplicaScaling:
         """Note how many slots are in use after a grant: it may end before the next look."""
         self._peak = max(self._peak, busy)
 
+    def take_over(self, running: int) -> None:
+        """Want what an earlier supervisor has left running, within the bounds: its reasons may hold still."""
+        self.wanted = max(self.least, min(running, self.most))
+
     def reset(self) -> None:
         """Want the least number again: the model is not loaded any more."""
         self.wanted = self.least

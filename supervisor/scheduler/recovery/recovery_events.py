@@ -108,6 +108,8 @@ def recovered(state: SchedulerState, world: World, now: float) -> None:
         state.add_worker(worker_id, now, world.nodes.get(worker_id, HEAD))
     for running in sorted(world.workers, key=lambda each: each.state is WorkerState.LEAVING):
         _take_over(state, running, now)
+    for of in state.replica_sets.values():
+        of.scaling.take_over(sum(each.worker is not None for each in of.replicas))
     _restore_grants(state, world)
     for key, worker_id in world.returned:
         # Its retry is served before anything that was never granted.

@@ -18,6 +18,7 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import KillAfter, KillWorker, NotifyGrant, SendMessage, SpawnWorker
 from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
 from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.policy import FixedPolicies, ModelPolicy
 from supervisor.scheduler.recovery.recovery_events import AttemptAt, RunningAttempt, RunningWorker, World
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.scheduler.effect_player import spec
@@ -208,3 +209,12 @@ def test_a_worker_remembers_what_calls_asked_for_its_model() -> None:
     assert sent(scheduler.effects()) == [RememberState(PolicyOverrides(pinned=True, ttl=30.0))]
     scheduler.reconcile(NOW)
     assert sent(scheduler.effects()) == []
+
+
+def test_replicas_that_an_earlier_supervisor_has_added_stay() -> None:
+    policies = FixedPolicies({"a": ModelPolicy(max_replicas=2)})
+    scheduler = Scheduler(SchedulerLimits(), lambda: "new", policies=policies)
+    scheduler.recovered(World((ready("w1")._replace(replica=1), ready("w2")._replace(replica=2))), NOW)
+    scheduler.reconcile(NOW)
+    assert not [effect for effect in scheduler.effects() if isinstance(effect, KillWorker | SendMessage)]
+    assert [each.retiring for each in scheduler._state.replica_sets["a"].replicas] == [False, False]
