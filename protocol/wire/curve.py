@@ -1,7 +1,11 @@
 """CURVE on tcp sockets: key pairs, the options of a socket that listens or connects, and which peers a listener admits.
 
 Options hold for the binds and connects that follow them, so one socket can have an ipc listener without CURVE and a tcp
-listener with it: bind ipc first. Heartbeats and ``TCP_USER_TIMEOUT`` find a peer whose machine is gone or cut off.
+listener with it: bind ipc first.
+
+The kernel finds a peer whose machine is gone or cut off: it ends a connection whose bytes are not acknowledged for
+:data:`SILENCE_MS` (``TCP_USER_TIMEOUT``), and heartbeats see to it that there are bytes. Their answers prove less, because
+they wait behind whatever the peer sends: one large message on a slow link delays them for as long as it takes.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ from protocol.wire.frames import Socket
 
 HEARTBEAT_INTERVAL_MS: Final = 1_000
 SILENCE_MS: Final = 3_000
-"""After this long without a sign of the peer, a connection has ended. Also the longest time to connect."""
+"""After this long without an acknowledgement from the peer's machine, a connection has ended. Also the longest time to connect."""
+LONGEST_MESSAGE_MS: Final = 60_000
+"""After this long without a whole message or heartbeat, a connection has ended even if something on the way acknowledges bytes."""
 _DOMAIN: Final = b"lemonbus"
 _ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 _ZAP_VERSION: Final = b"1.0"
@@ -60,7 +66,7 @@ def use_none(connecting: Socket) -> None:
 def _tune(socket: Socket, endpoint: str) -> None:
     socket.setsockopt(zmq.IPV6, int("[" in endpoint))
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENCE_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, LONGEST_MESSAGE_MS)
     socket.setsockopt(zmq.TCP_MAXRT, SILENCE_MS)
     socket.setsockopt(zmq.CONNECT_TIMEOUT, SILENCE_MS)
     socket.setsockopt(zmq.HANDSHAKE_IVL, SILENCE_MS)

@@ -1,8 +1,9 @@
-"""A link between a gateway and its supervisor that a test can cut: two ports that pass bytes on to two others."""
+"""A link to a supervisor that a test can cut, or that is slow: two ports that pass bytes on to two others."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import selectors
 import socket
 import threading
@@ -17,8 +18,9 @@ _LOOK_S: Final = 0.05
 class TcpLink:
     """A context manager. Its thread ends with it."""
 
-    def __init__(self, address: str) -> None:
-        """Pass bytes on to ``HOST:PORT`` and the port after it."""
+    def __init__(self, address: str, rate: float = math.inf) -> None:
+        """Pass bytes on to ``HOST:PORT`` and the port after it. ``rate``: bytes per second, all connections and directions together."""
+        self._rate = rate
         host, _, port = address.rpartition(":")
         self._target, own = (host, int(port)), free_port_pair()
         self.address = f"127.0.0.1:{own}"
@@ -73,6 +75,7 @@ class TcpLink:
         try:
             data = source.recv(_READ)
             if data:
+                self._over.wait(len(data) / self._rate)
                 self._pairs[source].sendall(data)
                 return
         except OSError:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
 from protocol.wire import curve, frames
 from protocol.wire.bus_address import BusAddress, ClusterMembership, MemberKeys, tcp_endpoint
 from protocol.wire.bus_connection import RemoteConnection, connect_once
+from tests.support.network.nodes import Network
+from tests.support.tcp_link import TcpLink
 from tests.support.waiting import DEADLINE, wait_for
 
 KEYS = curve.new_cluster_keys()
@@ -21,21 +26,21 @@ OTHERS = curve.new_cluster_keys()
 class CurveListener:
     """A supervisor's ROUTER with both listeners."""
 
-    def __init__(self, runtime: Path) -> None:
+    def __init__(self, runtime: Path, host: str = "127.0.0.1") -> None:
         self.runtime = runtime
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.check = curve.PeerCheck(self.context, KEYS.member)
         self.router = self.context.socket(zmq.ROUTER)
         self.router.bind(BusAddress(runtime).control)
-        curve.listen(self.router, "tcp://127.0.0.1:*", KEYS.supervisor)
+        curve.listen(self.router, f"tcp://{host}:*", KEYS.supervisor)
         self.port = int(self.router.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+        self.host = host
 
-    def address(self, keys: MemberKeys) -> BusAddress:
-        return BusAddress(self.runtime, ClusterMembership(f"127.0.0.1:{self.port}", keys), remote=True)
+    def address(self, keys: MemberKeys, through: str = "") -> BusAddress:
+        return BusAddress(self.runtime, ClusterMembership(through or f"{self.host}:{self.port}", keys), remote=True)
 
     def received(self) -> list[bytes]:
-        while not self.router.poll(20):
-            self.check.answer()
+        wait_for(lambda: self.check.answer() or self.router.poll(20), "a message")
         return self.router.recv_multipart()
 
     def settled(self, connection: RemoteConnection) -> bool:
@@ -81,6 +86,66 @@ def test_a_member_is_connected_and_sees_the_end(head: CurveListener, connect: Co
     head.check.close()
     wait_for(lambda: connection.look() or connection.ended, "the end of the connection")
     wait_for(lambda: not frames.send(connection.dealer, b"late"), "the dealer takes nothing more")
+
+
+def test_messages_that_a_slow_link_takes_seconds_to_carry_do_not_end_the_connection(
+    head: CurveListener, connect: Connect
+) -> None:
+    """The heartbeats of both sides wait behind the messages for longer than a silent machine is waited for."""
+    rate, body = 400_000, bytes(1_000_000)
+    assert 2 * len(body) / rate * 1000 > curve.HEARTBEAT_INTERVAL_MS + curve.SILENCE_MS
+    with TcpLink(f"127.0.0.1:{head.port}", rate) as link:
+        connection = connect(head.address(KEYS.of_member(), link.address))
+        wait_for(lambda: head.settled(connection), "the connection")
+        assert frames.send(connection.dealer, b"hello")
+        assert head.received() == [b"w00000001", b"hello"]
+        assert frames.send(connection.dealer, body)
+        head.router.send_multipart([b"w00000001", body])
+
+        def arrived(socket: zmq.Socket[bytes]) -> bool:
+            connection.look()
+            assert not connection.ended
+            return bool(socket.poll(0))
+
+        wait_for(lambda: arrived(head.router) and arrived(connection.dealer), "both messages")
+        assert head.router.recv_multipart() == [b"w00000001", body]
+        assert connection.dealer.recv() == body
+
+
+MEMBER = """
+import sys, zmq
+from pathlib import Path
+import msgspec
+from protocol.wire.bus_address import BusAddress, ClusterMembership
+from protocol.wire.bus_connection import RemoteConnection
+membership = msgspec.json.decode(sys.argv[1], type=ClusterMembership)
+connection = RemoteConnection(zmq.Context(), BusAddress(Path(), membership, remote=True), b"w00000001")
+connection.dealer.send(b"hello")
+while not connection.ended:
+    connection.monitor.poll()
+    connection.look()
+connection.close()
+"""
+
+
+def test_both_sides_see_that_packets_pass_no_more(tmp_path: Path) -> None:
+    """Nothing closes the idle connection, so only its heartbeats and the kernel can notice it."""
+    with Network(2) as network:
+        near, far = network.nodes
+        head = CurveListener(tmp_path, near.address)
+        monitor = head.router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        membership = msgspec.json.encode(head.address(KEYS.of_member()).cluster).decode()
+        with subprocess.Popen(far.command(sys.executable, "-c", MEMBER, membership)) as member:
+            try:
+                assert head.received() == [b"w00000001", b"hello"]
+                network.link(far, up=False)
+                assert monitor.poll(DEADLINE * 1000), "the head sees it"
+                assert member.wait(DEADLINE) == 0, "the member sees it"
+            finally:
+                member.kill()
+                head.router.disable_monitor()
+                monitor.close(0)
+                head.close()
 
 
 @pytest.mark.parametrize(
