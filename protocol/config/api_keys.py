@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from protocol import small_files
-from protocol.config.settings import Settings
+from protocol.config.settings import KEY_DIGEST, SECTIONS, Settings
 from protocol.failures import DECODE_ERRORS, Code, Failure, invalid, printable
 from protocol.times import UnixTime
 
@@ -160,6 +160,23 @@ def digest(key: str | bytes) -> str:
     return hashlib.sha256(key.encode() if isinstance(key, str) else key).hexdigest()
 
 
+def without_secrets(settings: Settings) -> Settings:
+    """Return the settings as processes of other nodes may know them: keys as digests, and no sections.
+
+    Sections may have secrets of engines and of other servers. What a worker needs of them is in the specification of its model.
+    """
+    known = {
+        name: getattr(settings, name) and KEY_DIGEST + _setting_digest(getattr(settings, name))
+        for name in KEY_VARIABLES
+    }
+    return msgspec.structs.replace(settings, **known, **{section: {} for section in SECTIONS})
+
+
+def _setting_digest(value: str) -> str:
+    """Return the digest of a key of the settings, which may stand there itself."""
+    return value.removeprefix(KEY_DIGEST) if value.startswith(KEY_DIGEST) else digest(value)
+
+
 def key_file(settings: Settings) -> Path:
     """Return the path of the file of keys."""
     return Path(settings.state_dir) / KEYS_FILE
@@ -170,9 +187,10 @@ def keys_of_settings(settings: Settings) -> list[ApiKey]:
     found = []
     if settings.api_key:
         scopes = [Scope.INFERENCE, Scope.METRICS] if settings.admin_api_key else [Scope.ADMIN]
-        found.append(ApiKey(name="api_key", sha256=digest(settings.api_key), scopes=scopes))
+        found.append(ApiKey(name="api_key", sha256=_setting_digest(settings.api_key), scopes=scopes))
     if settings.admin_api_key:
-        found.append(ApiKey(name="admin_api_key", sha256=digest(settings.admin_api_key), scopes=[Scope.ADMIN]))
+        administrator = _setting_digest(settings.admin_api_key)
+        found.append(ApiKey(name="admin_api_key", sha256=administrator, scopes=[Scope.ADMIN]))
     return found
 
 

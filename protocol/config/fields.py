@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType, StrType, Type, type_info
 
-from protocol.config.settings import SECTIONS, Bytes, BytesOrNone, Settings
+from protocol.config.settings import KEY_DIGEST, SECTIONS, Bytes, BytesOrNone, Settings
 from protocol.models.recipes import AUTOMATIC
 from protocol.wire.bus_address import is_unspecified, split_address
 
@@ -136,6 +136,8 @@ class SettingField(NamedTuple):
         for text in good if isinstance(good, list) else [good]:
             if isinstance(text, str) and _UNPRINTABLE.search(text):
                 raise ValueError("a control character or broken UTF-8")
+        if self.name in SECRET_SETTINGS and good.startswith(KEY_DIGEST):
+            raise ValueError("the digest of a key, which only processes of other nodes get")
         if self.name in _NETWORKS:
             for network in good:
                 ipaddress.ip_network(network)

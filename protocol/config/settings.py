@@ -32,6 +32,9 @@ NonEmptyText = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=1)]
 BytesOrNone = Annotated[int, Meta(ge=0)]
 BytesOrAutomatic = Annotated[int, Meta(ge=-1)]
+KEY_DIGEST: Final = "sha256 "
+"""Before the digest of a key that stands in place of the key. No key has a space."""
+ClientKey = Annotated[str, Meta(pattern=rf"^([!-~]*|{KEY_DIGEST}[0-9a-f]{{64}})$")]
 RELEASE_PATTERN: Final = (
     r"^([a-z][a-z0-9-]{0,31}):([a-z][a-z0-9-]{0,31})@([A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
     r"=(https?://[!-~]{1,2000}?)#sha256=([0-9a-fA-F]{64})$"
@@ -96,12 +99,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """``auto``: readable on a terminal, JSON otherwise."""
     offline: bool = False
     """Download nothing."""
-    api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
+    api_key: ClientKey = ""
     """Key that callers must send; also read from ``LEMONADE_API_KEY``.
 
     Without ``admin_api_key`` it may do everything.
     """
-    admin_api_key: Annotated[str, Meta(pattern="^[!-~]*$")] = ""
+    admin_api_key: ClientKey = ""
     """Key that may change the server; also read from ``LEMONADE_ADMIN_API_KEY``. ``lemonbus keys`` makes further keys."""
     allow_remote: bool = False
     """Bind beyond loopback even if no key is set."""

@@ -26,6 +26,7 @@ class UseKeys(msgspec.Struct, frozen=True, omit_defaults=True):
 class ConfigureGateways(msgspec.Struct, frozen=True):
     """Supervisor → host, after each ``Welcome``: the settings for its gateways, as JSON in the payload.
 
+    API keys stand there as digests (``api_keys.without_secrets``): gateways must know them before they have met a supervisor.
     The host writes them with its own address and directories. If they differ from those of its gateways, it starts others.
     """
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import structs
 
 from protocol import UNDERSTOOD
+from protocol.config.api_keys import without_secrets
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.messages.nodes import (
@@ -182,8 +183,8 @@ class NodeAgents:
         return []
 
     def _settings_for_nodes(self) -> bytes:
-        """Return the settings that processes of other nodes need; they serve no clients, so they get no keys of clients."""
-        return msgspec.json.encode(structs.replace(self._settings, api_key="", admin_api_key=""))
+        """Return the settings that processes of other nodes need; they serve no clients, so they get not even digests of keys."""
+        return msgspec.json.encode(structs.replace(without_secrets(self._settings), api_key="", admin_api_key=""))
 
     def _joined(self, node: Node) -> None:
         self._scheduler.node_joined(node.facts, self._loop.now())

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from protocol import RELEASE, UNDERSTOOD
-from protocol.config.settings import SECTIONS, Settings
+from protocol.config.api_keys import without_secrets
+from protocol.config.settings import Settings
 from protocol.messages.gateway_hosts import GATEWAY_HOST, ConfigureGateways, GatewayLeaves, UseKeys
 from protocol.messages.peers import Hello, Shutdown
 from protocol.runtime import logs
@@ -139,11 +140,7 @@ class RemoteGateways:
         self._key_file.check()
         self._keys = self._present_keys()
         self._bus.send(host, self._keys)
-        self._bus.send(host, ConfigureGateways(), self._settings_for_gateways())
-
-    def _settings_for_gateways(self) -> bytes:
-        """Return the settings that gateways read; those of models may have keys of other servers."""
-        return msgspec.json.encode(msgspec.structs.replace(self._settings, **{section: {} for section in SECTIONS}))
+        self._bus.send(host, ConfigureGateways(), msgspec.json.encode(without_secrets(self._settings)))
 
     def _present_keys(self) -> UseKeys:
         return UseKeys(self._key_file.keys, self._key_file.exists)

@@ -214,6 +214,13 @@ def test_no_key_is_in_a_command_line_or_an_environment(server: LemonbusServer) -
             assert not [each for each in shown for secret in secrets if secret in each]
 
 
+def test_the_keys_of_clients_are_in_no_file_of_another_machine(gateways: list[RemoteGateway]) -> None:
+    for gateway in gateways:
+        files = [path for path in gateway.home.rglob("*") if path.is_file()]
+        assert "settings.json" in {path.name for path in files}
+        assert not [path for path in files if ADMIN.encode() in path.read_bytes()]
+
+
 def test_a_text_that_is_not_a_token_is_refused_at_once(server: LemonbusServer) -> None:
     with RemoteGateway(server.settings.cluster_address, "lb-not-a-token", wait=False) as gateway:
         assert gateway.process.wait(END) == 2
