@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +39,11 @@ def test_processes_of_a_node_may_open_as_many_files_as_those_of_the_head(node: N
         lambda: resource.prlimit(node.pid, resource.RLIMIT_NOFILE)[0] == wanted,
         "the agent, from which its processes inherit, has raised its limit",
     )
+    wait_for(lambda: handles_termination(node.pid), "the agent can be told to end in order")
+
+
+def handles_termination(pid: int) -> bool:
+    """Return whether a process has a handler of SIGTERM. One that still starts is ended by that signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
