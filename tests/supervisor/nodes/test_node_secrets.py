@@ -1,4 +1,4 @@
-"""What the supervisor sends of its settings to other nodes: no secrets. Gateways there know the keys all the same."""
+"""What the supervisor sends of its settings to other nodes: no secrets. Gateways there admit keys before they have met it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTINGS = Settings(
 )
 
 
-class OtherNodes:
+class SettingsReceivers:
     """A supervisor with one agent, one host of gateways and one gateway elsewhere, and what it has sent to them."""
 
     def __init__(self, settings: Settings) -> None:
@@ -79,7 +79,7 @@ class OtherNodes:
 
 
 def test_no_message_to_another_node_has_a_secret_of_the_settings() -> None:
-    nodes = OtherNodes(SETTINGS)
+    nodes = SettingsReceivers(SETTINGS)
     assert {Welcome, ConfigureNode, ConfigureGateways} <= {type(message) for message, _ in nodes.sent}
     for message, payload in nodes.sent:
         shown = msgspec.json.encode(message) + payload
@@ -95,7 +95,7 @@ def test_every_setting_that_is_a_secret_or_may_have_one_is_in_the_test_above() -
 
 @pytest.mark.parametrize("admin_key", ["", KEYS["admin_api_key"]], ids=["one key", "two keys"])
 def test_a_gateway_elsewhere_knows_the_keys_before_it_has_met_a_supervisor(admin_key: str, tmp_path: Path) -> None:
-    sent = OtherNodes(Settings(api_key=KEYS["api_key"], admin_api_key=admin_key)).settings(ConfigureGateways)
+    sent = SettingsReceivers(Settings(api_key=KEYS["api_key"], admin_api_key=admin_key)).settings(ConfigureGateways)
     ring = KeyRing(msgspec.structs.replace(sent, state_dir=str(tmp_path), runtime_dir=str(tmp_path)))
     assert ring.required()
     client = ring.find(KEYS["api_key"].encode())
@@ -110,7 +110,7 @@ def test_a_gateway_elsewhere_knows_the_keys_before_it_has_met_a_supervisor(admin
 
 def test_a_gateway_elsewhere_serves_beyond_loopback_only_if_there_is_a_key(tmp_path: Path) -> None:
     def beyond_loopback(settings: Settings) -> Settings:
-        sent = OtherNodes(settings).settings(ConfigureGateways)
+        sent = SettingsReceivers(settings).settings(ConfigureGateways)
         return msgspec.structs.replace(sent, host="0.0.0.0", state_dir=str(tmp_path))
 
     for name, value in KEYS.items():
@@ -120,12 +120,12 @@ def test_a_gateway_elsewhere_serves_beyond_loopback_only_if_there_is_a_key(tmp_p
 
 
 def test_processes_that_serve_no_clients_do_not_get_digests() -> None:
-    sent = OtherNodes(SETTINGS).settings(ConfigureNode)
+    sent = SettingsReceivers(SETTINGS).settings(ConfigureNode)
     assert {getattr(sent, name) for name in SECRET_SETTINGS} == {""}
 
 
 def test_no_operator_can_write_a_digest_in_place_of_a_key() -> None:
-    sent = OtherNodes(SETTINGS).settings(ConfigureGateways)
+    sent = SettingsReceivers(SETTINGS).settings(ConfigureGateways)
     for name in SECRET_SETTINGS:
         with pytest.raises(ValueError, match="digest"):
             setting_fields()[name].checked(getattr(sent, name))
