@@ -58,7 +58,7 @@ def _row(name: str, model: ModelOverview, overview: Overview) -> tuple[object, .
 
 
 def _replica_rows(model: ModelOverview, overview: Overview) -> list[tuple[object, ...]]:
-    """Return the lines of several engines, below that of their model."""
+    """Return the lines of a model's engines, which stand below the line of the model."""
     return [
         (
             f"  replica {each.number}",

@@ -92,7 +92,7 @@ def _models(health: ServerHealth) -> None:
 
 
 def _replica_row(replica: ReplicaReport, *, with_node: bool) -> tuple[object, ...]:
-    """Return the line of one of several engines, below that of its model."""
+    """Return the line of one of a model's engines, which stands below the line of the model."""
     node = [replica.node or "-"] if with_node else []
     running = f"{replica.running} of {replica.slots or '?'}"
     return (f"  replica {replica.number}", replica.state, *node, running, *["-"] * 5)
