@@ -107,6 +107,9 @@ class AgentLink:
             was_connected = connection.connected
             if connection.refused:
                 self.on_refused()
+            self._read()  # the last word of a supervisor that ends
+            if self._connection is not connection:
+                return
             self._disconnect()
             if was_connected:
                 self._lost_at = self._loop.now()
