@@ -2,8 +2,9 @@
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,$(shell command -v $(name))))
 MODEL  ?= SmolLM2-135M-Instruct-GGUF
-HOST   ?= 127.0.0.1
-PORT   ?= 13305
+# Without these, the environment and the configuration file decide; the defaults are 127.0.0.1 and 13305.
+HOST   ?=
+PORT   ?=
 # More flags for `lemonbus serve`; more arguments for pytest.
 ARGS   ?=
 TESTS  ?=
@@ -29,7 +30,7 @@ NEWEST ?= sid trixie
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://$(HOST):$(PORT)'
+	@echo 'make serve   install into $(VENV), then serve $(MODEL) on http://127.0.0.1:13305'
 	@echo 'make test    all tests'
 	@echo 'make shuffle all tests, in a random order, because none may depend on another'
 	@echo 'make properties  ten times as many inputs for each property, new ones each time'
@@ -51,7 +52,7 @@ help:
 	@echo 'make clean   remove everything that the others made'
 
 serve: $(VENV)/.serve
-	@exec $(BIN)/lemonbus serve --host $(HOST) --port $(PORT) --load $(MODEL) $(ARGS)
+	@exec $(BIN)/lemonbus serve $(HOST:%=--host %) $(PORT:%=--port %) --load $(MODEL) $(ARGS)
 
 # The tests start thousands of processes, and each would compile all of lemonbus if the byte code were not kept.
 test: export PYTHONDONTWRITEBYTECODE :=
