@@ -13,9 +13,10 @@ from supervisor.scheduler import model_changes
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.queue import admission, answers, replica_choice
+from supervisor.scheduler.queue import admission, answers
 from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
 from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
+from supervisor.scheduler.replicas import replica_choice
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine
 from supervisor.scheduler.state import SchedulerState
 

@@ -19,8 +19,8 @@ from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import FetchModel, ForgetModel, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.node_search import CheckedNeed
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.nodes.node_search import CheckedNeed
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, RefusedReload, ScheduledModel, needs_new_engine
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from supervisor.scheduler import idle_ttl, model_changes, replication, spare_workers
+from supervisor.scheduler import idle_ttl, model_changes, spare_workers
 from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import LogDecision, RequestResources
 from supervisor.scheduler.loads import dry_runs, progress
@@ -26,10 +26,11 @@ from supervisor.scheduler.loads.assignment import (
     release_if_checked,
 )
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.queue import answers, replica_choice
+from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import ALONE_S, ANNOUNCED_AFTER_S, announce_queued, grant_queued
-from supervisor.scheduler.queue.replica_choice import OpenReplica
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.replicas import replica_choice, replication
+from supervisor.scheduler.replicas.replica_choice import OpenReplica
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.scheduler_node import SchedulerNode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.ids import RequestKey
 from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant, key_of
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.view_values import RequestView, WaitingShare

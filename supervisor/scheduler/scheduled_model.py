@@ -1,4 +1,4 @@
-"""What the scheduler knows about one engine of a model; :mod:`supervisor.scheduler.replica_set` has what several share."""
+"""What the scheduler knows about one engine of a model; :mod:`supervisor.scheduler.replicas.replica_set` has what several share."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from protocol.state_table import next_state
 from supervisor.scheduler import model_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
-from supervisor.scheduler.node_search import NodeSearch
+from supervisor.scheduler.nodes.node_search import NodeSearch
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
-from supervisor.scheduler.queue.prefixes import KnownPrefixes
 from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, SlotGrant
-from supervisor.scheduler.replica_set import ReplicaSet, replica_key
+from supervisor.scheduler.replicas.prefixes import KnownPrefixes
+from supervisor.scheduler.replicas.replica_set import ReplicaSet, replica_key
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 
 NEVER: Final = -math.inf

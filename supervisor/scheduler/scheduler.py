@@ -24,18 +24,12 @@ from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.nodes import NodeFacts
 from protocol.models.recipes import ModelSpec
 from supervisor.metrics.server_metrics import ServerMetrics
-from supervisor.scheduler import (
-    client_events,
-    node_events,
-    reconcile,
-    spare_workers,
-    worker_deaths,
-    worker_events,
-)
+from supervisor.scheduler import client_events, reconcile, spare_workers, worker_deaths, worker_events
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import FileLocations, ModelTarget, SchedulerLimits
 from supervisor.scheduler.loads import dry_runs
 from supervisor.scheduler.memory import memory_events, pressure
+from supervisor.scheduler.nodes import node_events
 from supervisor.scheduler.policy import PolicySource
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.recovery_events import RunningWorker, World

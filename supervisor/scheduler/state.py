@@ -18,9 +18,9 @@ from supervisor.scheduler.backoff import FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import FileLocations, SchedulerLimits
-from supervisor.scheduler.loads.unmet_demand import UnmetDemand
+from supervisor.scheduler.nodes.unmet_demand import UnmetDemand
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
 from supervisor.scheduler.scheduler_node import SchedulerNode

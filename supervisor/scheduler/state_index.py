@@ -18,7 +18,7 @@ from supervisor.scheduler.model_states import TO_BE_LOADED
 
 if TYPE_CHECKING:  # models know their index
     from supervisor.scheduler.queue.work_items import QueuedRequest, SlotGrant
-    from supervisor.scheduler.replica_set import ReplicaSet
+    from supervisor.scheduler.replicas.replica_set import ReplicaSet
     from supervisor.scheduler.scheduled_model import ScheduledModel
     from supervisor.scheduler.scheduled_worker import ScheduledWorker
     from supervisor.scheduler.scheduler_node import SchedulerNode

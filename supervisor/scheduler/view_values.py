@@ -18,7 +18,7 @@ from supervisor.scheduler import idle_ttl
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 

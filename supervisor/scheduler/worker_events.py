@@ -12,10 +12,11 @@ from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerEvent, WorkerState
-from supervisor.scheduler import idle_ttl, model_changes, replication, spare_workers
+from supervisor.scheduler import idle_ttl, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
+from supervisor.scheduler.replicas import replication
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.view_values import AttemptView, attempt_view

@@ -12,7 +12,7 @@ from protocol.failures import Code, Failure
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes, replication, worker_events
+from supervisor.scheduler import model_changes, worker_events
 from supervisor.scheduler.eviction import (
     Blocked,
     Evict,
@@ -23,14 +23,15 @@ from supervisor.scheduler.eviction import (
     Verdict,
     Wait,
 )
-from supervisor.scheduler.loads.node_assignment import NodeAssignment
-from supervisor.scheduler.loads.node_choice import Effort, Offer, nearest, offer_of
-from supervisor.scheduler.loads.node_views import NodeViews, loaded_model, loaded_workers, request_of
 from supervisor.scheduler.loads.over_limits import models_over_limits
 from supervisor.scheduler.memory import fitting
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
+from supervisor.scheduler.nodes.node_assignment import NodeAssignment
+from supervisor.scheduler.nodes.node_choice import Effort, Offer, nearest, offer_of
+from supervisor.scheduler.nodes.node_views import NodeViews, loaded_model, loaded_workers, request_of
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.replica_set import model_name
+from supervisor.scheduler.replicas import replication
+from supervisor.scheduler.replicas.replica_set import model_name
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.worker_events import EVICTED

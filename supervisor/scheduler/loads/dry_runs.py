@@ -25,12 +25,12 @@ from supervisor.scheduler.eviction import (
     decide_eviction,
 )
 from supervisor.scheduler.loads import assignment
-from supervisor.scheduler.loads.node_assignment import NodeAssignment
-from supervisor.scheduler.loads.node_views import NodeViews, models_as_seen_by
 from supervisor.scheduler.memory import fitting, memory_events
-from supervisor.scheduler.node_search import CheckedNeed
+from supervisor.scheduler.nodes.node_assignment import NodeAssignment
+from supervisor.scheduler.nodes.node_search import CheckedNeed
+from supervisor.scheduler.nodes.node_views import NodeViews, models_as_seen_by
 from supervisor.scheduler.queue import answers
-from supervisor.scheduler.replica_set import ReplicaSet, model_name
+from supervisor.scheduler.replicas.replica_set import ReplicaSet, model_name
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel, satisfies
 from supervisor.scheduler.scheduled_worker import PendingPlan
 from supervisor.scheduler.state import SchedulerState

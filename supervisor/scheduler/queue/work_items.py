@@ -46,7 +46,7 @@ class QueuedRequest:
         self.order = order
         self.since = since
         self.prefixes: tuple[int, ...] | None = None
-        """See :mod:`supervisor.scheduler.queue.prefixes`; None unless replicas were compared by them."""
+        """See :mod:`supervisor.scheduler.replicas.prefixes`; None unless replicas were compared by them."""
 
     @property
     def is_read(self) -> bool:

@@ -25,7 +25,7 @@ from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
 from supervisor.scheduler.recovery import taken_over_models
-from supervisor.scheduler.replica_set import replica_key
+from supervisor.scheduler.replicas.replica_set import replica_key
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 

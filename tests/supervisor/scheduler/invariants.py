@@ -12,7 +12,7 @@ from protocol.messages.models import Loaded, PolicyOverrides
 from protocol.messages.recovery import RememberState
 from supervisor.scheduler.effects import AnswerCall, Effect, SendMessage
 from supervisor.scheduler.model_states import WORKER_STATES, ModelState
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduler import Scheduler
 from tests.supervisor.scheduler.simulated_worker import SimulatedWorker
 

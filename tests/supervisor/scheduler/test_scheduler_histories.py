@@ -9,11 +9,11 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from protocol.failures import Code
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import replication
 from supervisor.scheduler.memory.fitting import least_need
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import FixedPolicies
 from supervisor.scheduler.queue.grants import free_weight
+from supervisor.scheduler.replicas import replication
 from tests.supervisor.scheduler.effect_player import NO_POLICIES
 from tests.supervisor.scheduler.scheduler_machine import GATEWAYS, SchedulerMachine, model_policy
 from tests.supervisor.scheduler.simulation import Simulation

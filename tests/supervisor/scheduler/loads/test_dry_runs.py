@@ -11,7 +11,7 @@ from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.loads.assignment import models_to_load
-from supervisor.scheduler.loads.node_views import models_as_seen_by
+from supervisor.scheduler.nodes.node_views import models_as_seen_by
 from supervisor.scheduler.state import MAX_PLAN_CHECKS
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulated_nodes import checks, cluster, need

@@ -9,10 +9,10 @@ has a set of one, in which each rule below has no effect.
 * **The lead.** What waits for the model waits for one replica only, the lead: one that serves, or else the one that is nearest
   to that. Only the lead has an order of arrival, so only it evicts other models. A replica that fails or dies refuses nothing
   that another one can still serve.
-* **Others follow.** While the lead is ready, `supervisor.scheduler.replication` adds replicas, one at a time, if
+* **Others follow.** While the lead is ready, `supervisor.scheduler.replicas.replication` adds replicas, one at a time, if
   they fit without an eviction, and lets those go that are too many. How many are wanted is measured in
-  `supervisor.scheduler.queue.scaling`.
-* **Grants** (`supervisor.scheduler.queue.replica_choice`). The order of the queue stays as it is. The request whose turn it is
+  `supervisor.scheduler.replicas.scaling`.
+* **Grants** (`supervisor.scheduler.replicas.replica_choice`). The order of the queue stays as it is. The request whose turn it is
   goes to the replica that knows the longest prefix of its prompt and has free slots, or else to the one with most free slots.
 * **Calls.** A load is answered by the first replica that is ready with its options, an unload when the last one is gone. Other
   options are loaded into one replica after the other, so that the model keeps serving; if the first one does not start with
@@ -33,8 +33,8 @@ from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue.fair_share import FairShare
 from supervisor.scheduler.queue.request_queue import RequestQueue
-from supervisor.scheduler.queue.scaling import ReplicaScaling
 from supervisor.scheduler.queue.work_items import PendingCall
+from supervisor.scheduler.replicas.scaling import ReplicaScaling
 from supervisor.scheduler.state_index import StateIndex
 
 if TYPE_CHECKING:  # a replica knows its set, and a set its replicas

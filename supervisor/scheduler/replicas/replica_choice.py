@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import grants
-from supervisor.scheduler.queue.prefixes import prompt_prefixes
 from supervisor.scheduler.queue.work_items import QueuedRequest
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.replicas.prefixes import prompt_prefixes
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState

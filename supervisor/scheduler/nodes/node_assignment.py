@@ -1,6 +1,6 @@
 """The node of each model that is to be loaded: chosen once it is queued, and again if a check shows that it fits elsewhere. Pure.
 
-A part of :mod:`supervisor.scheduler.loads.assignment`; :mod:`supervisor.scheduler.loads.node_choice` compares the nodes. On a server
+A part of :mod:`supervisor.scheduler.loads.assignment`; :mod:`supervisor.scheduler.nodes.node_choice` compares the nodes. On a server
 with one node, nothing is to be chosen.
 """
 
@@ -17,14 +17,15 @@ from protocol.models.memory import MemoryEstimate
 from protocol.models.nodes import HEAD, NodeNeeds, unsuitable
 from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes, replication, spare_workers
+from supervisor.scheduler import model_changes, spare_workers
 from supervisor.scheduler.effects import FetchFiles, LogDecision
-from supervisor.scheduler.loads import node_choice
-from supervisor.scheduler.loads.node_choice import Effort, Offer, offer_of
-from supervisor.scheduler.loads.node_views import NodeViews, request_of
-from supervisor.scheduler.loads.unmet_demand import bundle_of
 from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.nodes import node_choice
+from supervisor.scheduler.nodes.node_choice import Effort, Offer, offer_of
+from supervisor.scheduler.nodes.node_views import NodeViews, request_of
+from supervisor.scheduler.nodes.unmet_demand import bundle_of
 from supervisor.scheduler.queue import answers
+from supervisor.scheduler.replicas import replication
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 

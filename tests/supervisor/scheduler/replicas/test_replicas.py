@@ -15,11 +15,11 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import FixedPolicies, ModelPolicy
-from supervisor.scheduler.queue import scaling
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.joined_snapshots import join_snapshots
-from supervisor.scheduler.replica_set import model_name
-from supervisor.scheduler.replication import ANOTHER_TRY_S
+from supervisor.scheduler.replicas import scaling
+from supervisor.scheduler.replicas.replica_set import model_name
+from supervisor.scheduler.replicas.replication import ANOTHER_TRY_S
 from supervisor.scheduler.state import SchedulerState
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulation import Simulation

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.nodes import NodeNeeds
-from supervisor.scheduler.loads.unmet_demand import UNMET_S, bundle_of
+from supervisor.scheduler.nodes.unmet_demand import UNMET_S, bundle_of
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulated_nodes import cluster, need, places
 

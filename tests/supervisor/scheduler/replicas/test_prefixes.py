@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.scheduler.queue.prefixes import BLOCK, MAX_BLOCKS, MAX_KNOWN, KnownPrefixes, prompt_prefixes
+from supervisor.scheduler.replicas.prefixes import BLOCK, MAX_BLOCKS, MAX_KNOWN, KnownPrefixes, prompt_prefixes
 
 TEXT = "abcdefgh" * BLOCK
 

@@ -9,7 +9,8 @@ import pytest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.models.nodes import HEAD
 from supervisor.scheduler.eviction import LoadedModel, LoadLimits, LoadRequest
-from supervisor.scheduler.loads.node_choice import (
+from supervisor.scheduler.memory.fitting import AvailableMemory, ModelMemory
+from supervisor.scheduler.nodes.node_choice import (
     Effort,
     NodeView,
     Offer,
@@ -19,7 +20,6 @@ from supervisor.scheduler.loads.node_choice import (
     nearest,
     offer_of,
 )
-from supervisor.scheduler.memory.fitting import AvailableMemory, ModelMemory
 from supervisor.scheduler.policy import GroupPolicy
 
 GPU, OTHER_GPU = "0000:01:00.0", "0000:02:00.0"

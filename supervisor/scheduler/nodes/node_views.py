@@ -9,9 +9,9 @@ from protocol.models.nodes import HEAD, NodeFacts
 from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.eviction import LoadedModel, LoadLimits, LoadRequest
-from supervisor.scheduler.loads.node_choice import NodeView
 from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.memory.fitting import ModelMemory
+from supervisor.scheduler.nodes.node_choice import NodeView
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState

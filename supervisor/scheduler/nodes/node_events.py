@@ -9,7 +9,7 @@ from protocol.messages.peers import LoadProgressed, LoadStage
 from protocol.models.nodes import HEAD, NodeFacts
 from supervisor.scheduler import worker_deaths
 from supervisor.scheduler.effects import LogDecision
-from supervisor.scheduler.node_search import FailedCopy
+from supervisor.scheduler.nodes.node_search import FailedCopy
 from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state import SchedulerState
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from supervisor.scheduler.queue.scaling import MAX_WAIT_S, QUIET_S, SLOW_S, ReplicaScaling
+from supervisor.scheduler.replicas.scaling import MAX_WAIT_S, QUIET_S, SLOW_S, ReplicaScaling
 
 STEP = 0.25
 SLOTS = 2

@@ -1,7 +1,7 @@
 """How many replicas a model has, which of them take requests, and which one is loaded again with other options. Pure.
 
 A part of :mod:`supervisor.scheduler.reconcile`, for models with several replicas only; see
-:mod:`supervisor.scheduler.replica_set`. A model on a node that drains gets another replica elsewhere, before the first one leaves.
+:mod:`supervisor.scheduler.replicas.replica_set`. A model on a node that drains gets another replica elsewhere, before the first one leaves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl, model_changes
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
-from supervisor.scheduler.queue.scaling import MAX_WAIT_S
-from supervisor.scheduler.replica_set import ReplicaSet
+from supervisor.scheduler.replicas.replica_set import ReplicaSet
+from supervisor.scheduler.replicas.scaling import MAX_WAIT_S
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 

@@ -1,0 +1,1 @@
+"""Replicas: how many there are, and which one gets a request."""
