@@ -1,5 +1,6 @@
-"""The other nodes of the server: which there are, their processes, and which model files each of them has.
+"""The other nodes of the server: which there are, their processes and devices, and the gateways there.
 
 Node agents (:mod:`supervisor.node_agent`, which this folder does not import) start, watch and kill the processes there.
-Decisions about models are the scheduler's. Only a server with a cluster imports this folder.
+Decisions about models are the scheduler's; the model files there are in :mod:`supervisor.node_files`. Only a server with a
+cluster imports this folder.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.nodes.spec_files import HeadFolders
+from supervisor.node_files.spec_files import HeadFolders
 from tests.conftest import StartServer
 from tests.support.models.tiny_models import tiny_models
 from tests.support.node_agents import NodeUnderTest, node_of, wait_joined

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
-from supervisor.nodes.node_files import NodeFiles
+from supervisor.node_files.node_files import NodeFiles
 
 SPEC = ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/hub/m.gguf", options={"ctx_size": 4096}, size=100)
 PATHS = {"/hub/m.gguf": "/n/m.gguf"}

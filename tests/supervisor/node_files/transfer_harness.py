@@ -20,11 +20,11 @@ from protocol.messages.model_transfer import (
 )
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
-from supervisor.handlers.models import file_lookups, file_senders
-from supervisor.handlers.models.file_senders import FileSenders
-from supervisor.handlers.models.file_transfers import FileTransfers
-from supervisor.nodes.node_files import NodeFiles
-from supervisor.nodes.spec_files import HeadFolders
+from supervisor.node_files import file_lookups, file_senders
+from supervisor.node_files.file_senders import FileSenders
+from supervisor.node_files.file_transfers import FileTransfers
+from supervisor.node_files.node_files import NodeFiles
+from supervisor.node_files.spec_files import HeadFolders
 from supervisor.runtime.jobs import OnEnded
 
 

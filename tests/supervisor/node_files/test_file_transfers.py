@@ -19,9 +19,9 @@ from protocol.messages.model_transfer import (
     SharingFiles,
 )
 from protocol.models.nodes import HEAD
-from supervisor.handlers.models import file_lookups, file_senders, file_transfers
-from supervisor.handlers.models.file_senders import FIRST_PAUSE_S, IDLE_S
-from tests.supervisor.handlers.models.transfer_harness import StartedJob, TransferHarness
+from supervisor.node_files import file_lookups, file_senders, file_transfers
+from supervisor.node_files.file_senders import FIRST_PAUSE_S, IDLE_S
+from tests.supervisor.node_files.transfer_harness import StartedJob, TransferHarness
 
 AT_HEAD = FileSender(HEAD, "10.0.0.1:7")
 BROKEN = Failure(Code.DOWNLOAD_FAILED, "the disk is full")

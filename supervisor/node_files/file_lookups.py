@@ -12,7 +12,7 @@ from protocol.messages.model_transfer import FilesFound, FindFiles, TransferFile
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.models.registry import ModelRegistry
-from supervisor.nodes.node_files import NodeFiles
+from supervisor.node_files.node_files import NodeFiles
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from protocol.messages.model_transfer import FileRoot, TransferFile
 from protocol.models.recipes import ModelSpec
-from supervisor.nodes.spec_files import HeadFolders, files_of_spec, transfer_files
+from supervisor.node_files.spec_files import HeadFolders, files_of_spec, transfer_files
 
 KEY = "k" * 64
 

@@ -27,11 +27,11 @@ from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.handlers.models.file_lookups import MODULE, FileLookups
-from supervisor.handlers.models.file_senders import FileSenders
 from supervisor.models.registry import ModelRegistry
-from supervisor.nodes.node_files import FilesKey, NodeCopy, NodeFiles, files_key
-from supervisor.nodes.spec_files import HeadFolders, transfer_files
+from supervisor.node_files.file_lookups import MODULE, FileLookups
+from supervisor.node_files.file_senders import FileSenders
+from supervisor.node_files.node_files import FilesKey, NodeCopy, NodeFiles, files_key
+from supervisor.node_files.spec_files import HeadFolders, transfer_files
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs, OnEnded
