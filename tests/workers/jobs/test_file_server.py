@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from protocol.messages.model_transfer import TransferFile
 from tests.support.waiting import wait_for
 from tests.workers.jobs.transfer_files import HOST, KEY, ask, content, serving, shared, transfer_file, written
+from workers.jobs.model_transfer import file_server
 from workers.jobs.model_transfer.file_digests import FILE, FileDigests
-from workers.jobs.model_transfer.file_server import MAX_CONNECTIONS, FileServer
+from workers.jobs.model_transfer.file_server import MAX_STRANGERS, MAX_TRANSFERS, FileServer
 
 DATA = content(100_003)
 
@@ -160,22 +162,60 @@ def test_the_digest_of_a_former_content_is_not_that_of_the_next(
     assert digest_of(server.address, other) == (200, hashlib.sha256(DATA[::-1] + b"y").hexdigest().encode())
 
 
-def test_connections_are_bounded(server: FileServer, file: TransferFile) -> None:
+@contextmanager
+def connections(server: FileServer, number: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+    """Open connections that send this, and nothing else."""
     host, _, port = server.address.rpartition(":")
+    with ExitStack() as stack:
+        opened = [stack.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(number)]
+        for each in opened:
+            each.sendall(sent)
+        yield opened
 
-    def refused() -> bool:
-        try:
-            return ask(server.address, f"/files/{file.id}")[0] == 503
-        except ConnectionError:  # it closed before it had read the request
-            return True
 
-    held = [socket.create_connection((host, int(port)), 10) for _ in range(MAX_CONNECTIONS)]
+def ended(connection: socket.socket) -> bool:
+    """Return whether the server has closed a connection."""
+    connection.settimeout(0)
     try:
-        assert refused()
-    finally:
+        return not connection.recv(1)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /files/0 HTTP/1.1\r\nAuthorization: "], ids=["silent", "half a request"])
+def test_connections_without_the_key_block_none_that_has_it(
+    server: FileServer, file: TransferFile, sent: bytes
+) -> None:
+    with connections(server, 3 * MAX_STRANGERS, sent) as held:
+        assert ask(server.address, f"/files/{file.id}")[:2] == (200, DATA)
+        wait_for(lambda: all(map(ended, held[:MAX_STRANGERS])), "the oldest are closed")
+
+
+def test_a_connection_that_sends_its_request_slowly_is_closed(
+    monkeypatch: pytest.MonkeyPatch, server: FileServer
+) -> None:
+    monkeypatch.setattr(file_server, "KEY_S", 0.2)
+    with connections(server, 1, b"GET ") as (slow,):
+
+        def closed() -> bool:
+            with suppress(ConnectionError):
+                slow.send(b"x")
+            return ended(slow)
+
+        wait_for(closed, "it is closed, though it is not silent")
+
+
+def test_transfers_are_bounded(server: FileServer, file: TransferFile, tmp_path: Path) -> None:
+    large = transfer_file(written(tmp_path / "large", bytes(16_000_000)))
+    server.files = {file.id: shared(file), large.id: shared(large)}
+    request = f"GET /files/{large.id} HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\n\r\n"
+    with connections(server, MAX_TRANSFERS, request.encode()) as held:
         for each in held:
-            each.close()
-    wait_for(lambda: not refused(), "the others have gone")
+            assert each.recv(9) == b"HTTP/1.1 "  # its transfer has begun, and waits for this end
+        assert ask(server.address, f"/files/{file.id}")[0] == 503
+    wait_for(lambda: ask(server.address, f"/files/{file.id}")[0] == 200, "the others have gone")
 
 
 def test_it_listens_on_its_address_alone(tmp_path: Path) -> None:

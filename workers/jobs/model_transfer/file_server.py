@@ -9,8 +9,9 @@ import hmac
 import re
 import socket
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -18,19 +19,23 @@ from protocol.messages.model_transfer import SharedFile
 from protocol.wire.bus_address import is_unspecified
 from workers.jobs.model_transfer.file_digests import ChangedError, FileDigests, opened
 
-MAX_CONNECTIONS: Final = 32
+MAX_TRANSFERS: Final = 32
+"""Requests with the key that are answered at a time."""
+MAX_STRANGERS: Final = 32
+"""Connections that have not shown the key. When one more comes, the oldest is closed."""
+KEY_S: Final = 5.0
+"""How long a connection may take to send a whole request."""
 _SILENCE_S: Final = 20.0
-"""How long a receiver may take no byte, or send none of its request."""
+"""How long a receiver may take no byte."""
 _PATH: Final = re.compile(r"/(files|digests)/([0-9a-f]{32})")
 _RANGE: Final = re.compile(r"bytes=([0-9]{1,18})-")
-_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class FileServer(ThreadingHTTPServer):
     """Sends files. One thread for each connection."""
 
     daemon_threads = True
-    request_queue_size = MAX_CONNECTIONS
+    request_queue_size = 4 * MAX_STRANGERS
 
     def __init__(self, host: str, key: str, digests: FileDigests) -> None:
         """Listen on a port of this address that the system chooses; raises OSError if that is impossible."""
@@ -41,7 +46,10 @@ class FileServer(ThreadingHTTPServer):
         """Id → file. Another mapping may take its place at any time."""
         self.digests = digests
         self._expected = f"Bearer {key}".encode()
-        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._free = threading.BoundedSemaphore(MAX_TRANSFERS)
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, float] = {}
+        """Connection that has not shown the key → until when it may; the oldest first."""
         super().__init__((host, 0), _Request)
 
     @property
@@ -60,24 +68,48 @@ class FileServer(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Serve a connection in a thread of its own, unless there are too many."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-            return
+        """Serve a connection in a thread of its own. It may be closed again before it has shown the key."""
         if isinstance(request, socket.socket):
-            request.settimeout(0)
-            with suppress(OSError):  # it has gone, or does not read
-                request.sendall(_TOO_MANY)
-        self.shutdown_request(request)
+            with self._lock:
+                if len(self._strangers) >= MAX_STRANGERS:
+                    self._refuse(next(iter(self._strangers)))
+                self._strangers[request] = time.monotonic() + KEY_S
+        super().process_request(request, client_address)
 
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
-        """Serve a connection. Then another one may come."""
+    def service_actions(self) -> None:
+        """Close the connections that should have shown the key by now. The library calls this several times a second."""
+        now = time.monotonic()
+        with self._lock:
+            for late in [connection for connection, until in self._strangers.items() if until < now]:
+                self._refuse(late)
+
+    def _refuse(self, stranger: socket.socket) -> None:
+        """Let the thread of a connection end."""
+        del self._strangers[stranger]
+        with suppress(OSError):  # it has gone
+            stranger.shutdown(socket.SHUT_RDWR)
+
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Serve a connection to its end."""
         try:
-            super().process_request_thread(request, client_address)
+            super().finish_request(request, client_address)
         finally:
-            self._free.release()
+            self._forget(request)
+
+    def _forget(self, connection: object) -> None:
+        with self._lock:
+            self._strangers.pop(connection, None)  # type: ignore[call-overload]
+
+    @contextmanager
+    def admitted(self, connection: socket.socket) -> Iterator[bool]:
+        """Keep a connection that has shown the key; yield whether it may be answered now."""
+        self._forget(connection)
+        free = self._free.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._free.release()
 
     def handle_error(self, _request: object, _client_address: object) -> None:
         """Do nothing: a receiver that goes away is usual, and tries again if it needs to."""
@@ -96,6 +128,13 @@ class _Request(BaseHTTPRequestHandler):
         if not self.server.authorizes(self.headers.get("Authorization", "")):
             self._answer(401)
             return
+        with self.server.admitted(self.connection) as free:
+            if free:
+                self._answer_with_file()
+            else:
+                self._answer(503)
+
+    def _answer_with_file(self) -> None:
         asked = _PATH.fullmatch(self.path)
         file = self.server.files.get(asked[2]) if asked else None
         if asked is None or file is None:
