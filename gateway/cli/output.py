@@ -114,10 +114,17 @@ def node_table(nodes: Sequence[NodeEntry]) -> None:
             " ".join(each.devices) or "-",
             ", ".join(f"{place.name or place.place} {size(place.free_bytes)}" for place in each.memory) or "-",
             each.address or "-",
+            " ".join(backend for backend in each.backends if _needs_installation(backend)) or "-",
         )
         for each in nodes
     ]
-    table(("NODE", "STATE", "FOR", "MODELS", "DEVICES", "MEMORY FREE", "ADDRESS"), rows)
+    table(("NODE", "STATE", "FOR", "MODELS", "DEVICES", "MEMORY FREE", "ADDRESS", "BACKENDS"), rows)
+
+
+def _needs_installation(backend: str) -> bool:
+    """Return whether a backend is not one that each node has: these have the names of their recipes."""
+    recipe, _, name = backend.partition(":")
+    return recipe != name
 
 
 def size(number: float) -> str:

@@ -38,14 +38,14 @@ class NodeReports:
 
     def __init__(
         self,
-        head: NodeFacts,
+        head: Callable[[], NodeFacts],
         memory: Callable[[], list[Capacity]],
         processes: ProcessFigures,
         view: SchedulerView,
         record: ServerRecord,
         others: ClusterNodes | None,
     ) -> None:
-        """``memory``: of the head. ``others``: the other nodes; None on a server that cannot have any."""
+        """``head``, ``memory``: of the head. ``others``: the other nodes; None on a server that cannot have any."""
         self._head, self._memory, self._processes = head, memory, processes
         self._view, self._record, self._cluster = view, record, others
 
@@ -64,7 +64,7 @@ class NodeReports:
 
     def all(self) -> list[NodeReport]:
         """Return all nodes, the head first; also those that are drained and not in the server."""
-        head = NodeReport(self._head, NodeState.READY, self._processes.server_age(), self._memory())
+        head = NodeReport(self._head(), NodeState.READY, self._processes.server_age(), self._memory())
         others = {each.facts.name: each for each in self._others()}
         drained = self._record.drained_nodes
         for name in sorted(drained.keys() - others.keys() - {HEAD}):

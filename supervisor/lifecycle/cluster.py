@@ -132,8 +132,8 @@ class Cluster:
 
     def read_head(self) -> None:
         """Tell the scheduler what the head has, as agents tell of their nodes: again when a backend was installed there."""
-        facts = read_node_facts(self._settings, HEAD, "", labels={}, resources={})
-        self._scheduler.node_joined(facts, self._loop.now())
+        self.head = read_node_facts(self._settings, HEAD, "", labels={}, resources={})
+        self._scheduler.node_joined(self.head, self._loop.now())
 
     def _paths_at(self, worker: str, spec: ModelSpec) -> Mapping[str, str]:
         return self.node_files.paths(self.placement.node_of(worker), spec)

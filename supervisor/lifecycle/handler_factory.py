@@ -39,7 +39,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     metrics, calls = components.metrics, components.calls
     counters = components.counters
     nodes = NodeReports(
-        head=components.head,
+        head=lambda: components.cluster.head if components.cluster is not None else components.head,
         memory=components.memory.read,
         processes=processes,
         view=view,

@@ -52,6 +52,7 @@ from supervisor.machine.host_memory import host_capacity
 from supervisor.node_agent.agent_link import AgentLink
 from supervisor.node_agent.agent_states import TRANSITIONS, AgentEvent, AgentState
 from supervisor.nodes.node_facts import read_node_facts, read_node_hardware
+from supervisor.persistence.disk_thread import DiskThread
 from supervisor.processes.local_placement import LocalPlacement
 
 KILL_TIMEOUT_S: Final = 5.0
@@ -60,6 +61,8 @@ RENEWAL_S: Final = 1.0
 """How long a refused agent waits at least before its next Hello."""
 _LOOK_S: Final = 0.02
 _WATCH_S: Final = 1.0
+READ_S: Final = 5.0
+"""How often it is read again what the node has: backends may be installed there. That takes some milliseconds."""
 _MODULE: Final = re.compile(r"workers(\.jobs(\.[a-z_]+)+)?")
 
 log = logs.get_logger()
@@ -79,8 +82,12 @@ class NodeAgent:
         """Start nothing, and connect to nothing, before :meth:`begin`. Raises OSError if there is no way to the head."""
         self._settings, self._loop, self._runtime = settings, loop, runtime
         self._address = address.listening_host()
-        self._facts, self._hardware = self._look_at_node(self._with_own_folders(Settings()))
-        """The settings that the supervisor sends may change them, because they name programs."""
+        self._process_settings = self._with_own_folders(Settings())
+        """Those of its processes: the supervisor sends them. They name programs that the facts depend on."""
+        self._facts, self._hardware = self._look_at_node(self._process_settings)
+        self._disk = DiskThread(loop, "facts")
+        self._reading = False
+        """Whether the thread reads what the node has. A disk that hangs holds it up, and nothing else."""
         self._placement = LocalPlacement(loop, context)
         self._roles: dict[str, StartProcess] = {}
         """Process that runs → its order."""
@@ -104,9 +111,11 @@ class NodeAgent:
         self._start_grace()
         self._link.begin(ids.peer_id("agent"))
         self._loop.every(_WATCH_S, self._watch_directory)
+        self._loop.every(READ_S, self._read_facts)
 
     def close(self) -> None:
-        """Close the sockets."""
+        """Close the sockets, and end the thread."""
+        self._disk.close(_LOOK_S)
         self._link.close()
 
     def _transition(self, event: AgentEvent) -> None:
@@ -166,11 +175,28 @@ class NodeAgent:
 
     def _configure(self, message: ConfigureNode, payload: bytes) -> None:
         """Write the settings for the processes of this node."""
-        settings = self._with_own_folders(msgspec.json.decode(payload, type=Settings))
+        settings = self._process_settings = self._with_own_folders(msgspec.json.decode(payload, type=Settings))
         self._grace = message.grace
         write_settings(settings, self._runtime.path)
         self._configured = True
-        facts, hardware = self._look_at_node(settings)
+        self._tell_facts(*self._look_at_node(settings))
+
+    def _read_facts(self) -> None:
+        """Read again what the node has, and tell the supervisor."""
+        if self._reading:
+            return
+        self._reading, settings = True, self._process_settings
+
+        def done(read: tuple[NodeFacts, NodeHardware] | Exception) -> None:
+            self._reading = False
+            if isinstance(read, Exception):
+                log.warning("the facts of this node cannot be read", problem=str(read))
+            elif settings is self._process_settings:
+                self._tell_facts(*read)
+
+        self._disk.run(lambda: self._look_at_node(settings), done)
+
+    def _tell_facts(self, facts: NodeFacts, hardware: NodeHardware) -> None:
         if (facts, hardware) != (self._facts, self._hardware):
             self._facts, self._hardware = facts, hardware
             self._link.send(NodeChanged(facts, hardware))

@@ -27,6 +27,8 @@ class NodeEntry(msgspec.Struct):
     cpus: int
     devices: list[str]
     """The kinds of its devices."""
+    backends: list[str]
+    """What can run there, each `RECIPE:BACKEND`."""
     labels: dict[str, str]
     resources: dict[str, float]
     """Custom resources that the cluster engine counts."""
@@ -49,6 +51,7 @@ def node_entry(report: NodeReport, *, detail: bool) -> NodeEntry:
         address=facts.address if detail else "",
         cpus=facts.cpus,
         devices=facts.devices,
+        backends=facts.backends,
         labels=facts.labels,
         resources=facts.resources,
         memory=memory_entries(report.memory, detail=detail),

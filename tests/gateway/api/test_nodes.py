@@ -15,7 +15,7 @@ from tests.gateway.api.supervisor_reports import HEALTH
 from tests.gateway.app_client import AppClient
 
 NODE = NodeReport(
-    NodeFacts("gpu2", "10.0.0.2", 8, ["nvidia_gpu"], {"zone": "west"}, {"npu": 1.0}),
+    NodeFacts("gpu2", "10.0.0.2", 8, ["nvidia_gpu"], {"zone": "west"}, {"npu": 1.0}, ["llamacpp:cuda"]),
     NodeState.DRAINING,
     2.0,
     [Capacity("host", 64, 8, "/ai.slice")],
@@ -30,6 +30,7 @@ SHOWN = {
     "address": "10.0.0.2",
     "cpus": 8,
     "devices": ["nvidia_gpu"],
+    "backends": ["llamacpp:cuda"],
     "labels": {"zone": "west"},
     "resources": {"npu": 1.0},
     "memory": [

@@ -20,7 +20,9 @@ from tests.gateway.fake_server import FakeServer, Reply
 
 LIST = ("GET", "/internal/nodes")
 DRAIN, UNDRAIN = ("POST", "/internal/nodes/gpu2/drain"), ("POST", "/internal/nodes/gpu2/undrain")
-GPU2 = NodeFacts("gpu2", address="10.0.0.2", cpus=8, devices=["nvidia_gpu"])
+GPU2 = NodeFacts(
+    "gpu2", address="10.0.0.2", cpus=8, devices=["nvidia_gpu"], backends=["command:command", "llamacpp:cuda"]
+)
 MEMORY = [Capacity(HOST, 64 * 10**9, 8 * 10**9), Capacity("GPU-1", 24 * 10**9, 2 * 10**9, name="Card")]
 
 
@@ -47,9 +49,24 @@ def test_the_table_says_what_each_node_has_and_which_are_lost(server: FakeServer
     assert (code, [line.split() for line in out.splitlines()]) == (
         0,
         [
-            ["NODE", "STATE", "FOR", "MODELS", "DEVICES", "MEMORY", "FREE", "ADDRESS"],
-            ["gpu2", "ready", "1", "min", "2", "nvidia_gpu", "host", "8.0", "GB,", "Card", "2.0", "GB", "10.0.0.2"],
-            ["gpu3", "lost,", "drained", "1", "min", "-", "-", "-", "10.0.0.2"],
+            ["NODE", "STATE", "FOR", "MODELS", "DEVICES", "MEMORY", "FREE", "ADDRESS", "BACKENDS"],
+            [
+                "gpu2",
+                "ready",
+                "1",
+                "min",
+                "2",
+                "nvidia_gpu",
+                "host",
+                "8.0",
+                "GB,",
+                "Card",
+                "2.0",
+                "GB",
+                "10.0.0.2",
+                "llamacpp:cuda",
+            ],
+            ["gpu3", "lost,", "drained", "1", "min", "-", "-", "-", "10.0.0.2", "llamacpp:cuda"],
         ],
     )
     assert [each["name"] for each in json.loads(lemonbus("nodes", "--json")[1])] == ["gpu2", "gpu3"]

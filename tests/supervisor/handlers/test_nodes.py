@@ -32,7 +32,7 @@ class NodesHarness:
         processes: Any = Mock(server_age=lambda: 500.0)
         facts = NodeFacts(HEAD, cpus=8)
         others: Any = Mock(reports=lambda: self.others, has_nodes=lambda: bool(self.others))
-        self.reports = NodeReports(facts, lambda: MEMORY, processes, view, self.record, others)
+        self.reports = NodeReports(lambda: facts, lambda: MEMORY, processes, view, self.record, others)
         calls = NodeCalls(self.reports, self.scheduler, self.decisions, self.record, self.answers)
         self._handlers = calls.handlers()
 

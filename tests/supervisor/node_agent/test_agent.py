@@ -18,6 +18,7 @@ from protocol.messages.nodes import (
     AgentSnapshot,
     ConfigureNode,
     KillProcess,
+    NodeChanged,
     NodeLeaves,
     NodeRead,
     ProcessEnded,
@@ -25,6 +26,8 @@ from protocol.messages.nodes import (
     StartProcess,
 )
 from protocol.messages.peers import Hello, Ping, Pong, Shutdown, Welcome
+from protocol.models import installations
+from protocol.models.installations import InstallationRecord
 from protocol.models.memory import HOST
 from protocol.runtime.loop import Loop
 from protocol.wire import curve, envelope
@@ -161,6 +164,18 @@ def test_an_agent_says_what_its_node_has_and_writes_the_settings_for_its_process
         str(node.home / "state"),
     )
     assert (written.peer_silence, written.api_key) == (60.0, "cl1ent-key"), "what the supervisor sends"
+
+
+def test_a_backend_that_is_installed_later_is_noticed(supervisor: AgentsSupervisor, node: NodeUnderTest) -> None:
+    agent, snapshot = supervisor.hello()
+    supervisor.send(agent, Ping(1))
+    supervisor.next(Pong)  # it has its settings, and what it has read for them
+    backend, recipe, name = "sd-cpp:cpu", "sd-cpp", "cpu"
+    assert backend not in snapshot.facts.backends
+    record = installations.backend_folder(str(node.home / "cache"), recipe, name) / "1" / installations.RECORD_FILE
+    record.parent.mkdir(parents=True)
+    record.write_bytes(msgspec.json.encode(InstallationRecord(recipe, name, "1", "digest", "sd-server")))
+    supervisor.next(NodeChanged, lambda changed: backend in changed.facts.backends)
 
 
 def test_a_process_is_started_read_killed_and_its_end_is_reported(
