@@ -131,15 +131,16 @@ class EffectExecutor:
 
     def _send(self, peer: str, message: Struct, payload: bytes) -> None:
         if peer:
-            if isinstance(message, StartEngine):
+            if isinstance(message, Run):
+                if message.spool and self._workers.node_of(peer) != HEAD:
+                    message, payload = self._with_body(message)
+            elif isinstance(message, StartEngine):
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))
                 message = self._with_paths(peer, message)
             elif isinstance(message, CheckModel):
                 self.devices_at(peer, partial(self._send_check, peer, self._with_paths(peer, message)))
                 return
-            elif isinstance(message, Run) and message.spool and self._workers.node_of(peer) != HEAD:
-                message, payload = self._with_body(message)
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
             self._internal_calls.end(message.number, message.failure)

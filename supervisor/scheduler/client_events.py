@@ -68,6 +68,8 @@ def _known_already(state: SchedulerState, key: RequestKey, name: str) -> bool:
 
 def _read_granted_at_once(state: SchedulerState, model: ScheduledModel, waiting: QueuedRequest, now: float) -> bool:
     """Grant a read of a ready model, however many requests wait for its slots."""
+    if waiting.request.weight:
+        return False
     for each in model.replica_set.replicas if len(model.replica_set.replicas) > 1 else (model,):
         worker = each.worker
         if not state.closing and each.state is ModelState.READY and worker is not None and may_read(each, waiting):

@@ -15,9 +15,10 @@ from supervisor.scheduler.state import SchedulerState
 
 def ttl_of(model: ScheduledModel) -> float:
     """Return the idle seconds after which a model is unloaded; infinite if it never is, for example while it is pinned."""
-    if model.pinned:
+    policy, overrides = model.policy, model.replica_set.overrides
+    if policy.pin if overrides.pinned is None else overrides.pinned:
         return NEVER_UNLOADED
-    return model.policy.ttl if model.overrides.ttl is None else model.overrides.ttl
+    return policy.ttl if overrides.ttl is None else overrides.ttl
 
 
 def expires_at(model: ScheduledModel) -> float | None:

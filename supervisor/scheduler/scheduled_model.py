@@ -19,9 +19,6 @@ from supervisor.scheduler import model_states
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 from supervisor.scheduler.model_states import ModelEvent, ModelState
 from supervisor.scheduler.nodes.node_search import NodeSearch
-from supervisor.scheduler.policy import ModelPolicy
-from supervisor.scheduler.queue.fair_share import FairShare
-from supervisor.scheduler.queue.request_queue import RequestQueue
 from supervisor.scheduler.queue.work_items import PendingCall, SlotGrant
 from supervisor.scheduler.replicas.prefixes import KnownPrefixes
 from supervisor.scheduler.replicas.replica_set import ReplicaSet, replica_key
@@ -44,14 +41,16 @@ class RefusedReload(NamedTuple):
 class ScheduledModel:
     """An engine of a model that is used or requested: its state, its worker, its grants, its specs.
 
-    Most models have one engine. Of several, each has its own state, and :class:`ReplicaSet` has what they share, which
-    the properties of the first paragraph show.
+    Most models have one engine. Of several, each has its own state, and :class:`ReplicaSet` has what they share.
     """
 
     def __init__(self, replica_set: ReplicaSet, number: int, restarts: BackoffPolicy) -> None:
         """Nothing is loaded. ``number``: that of the replica, from 1."""
         self.replica_set = replica_set
         """What it shares with the other engines of its model."""
+        # What never changes of that is also here, because each request needs it.
+        self.name, self.type, self.policy = replica_set.name, replica_set.type, replica_set.policy
+        self.queue, self.fair_share = replica_set.queue, replica_set.fair_share
         self.number = number
         self.key = replica_key(replica_set.name, number)
         """What identifies it in the scheduler, and nowhere else."""
@@ -96,21 +95,6 @@ class ScheduledModel:
     # What the engines of a model share
 
     @property
-    def name(self) -> str:
-        """The registered name of the model."""
-        return self.replica_set.name
-
-    @property
-    def type(self) -> str:
-        """What the model does: a value of :class:`~protocol.models.recipes.ModelType`."""
-        return self.replica_set.type
-
-    @property
-    def policy(self) -> ModelPolicy:
-        """What the configuration wants for the model."""
-        return self.replica_set.policy
-
-    @property
     def overrides(self) -> PolicyOverrides:
         """What calls have asked for, until the model is unloaded."""
         return self.replica_set.overrides
@@ -119,16 +103,6 @@ class ScheduledModel:
     def provisional(self) -> bool:
         """Whether the model is only known because of a load that has not succeeded yet."""
         return self.replica_set.provisional
-
-    @property
-    def queue(self) -> RequestQueue:
-        """The requests that wait for the model, whichever engine will serve them."""
-        return self.replica_set.queue
-
-    @property
-    def fair_share(self) -> FairShare:
-        """Which of them comes next."""
-        return self.replica_set.fair_share
 
     @property
     def loaders(self) -> list[PendingCall]:

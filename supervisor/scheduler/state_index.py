@@ -114,15 +114,18 @@ class StateIndex:
     def granted(self, model: ScheduledModel, key: RequestKey, grant: SlotGrant) -> None:
         """An attempt gets its slots."""
         self.running[key] = model
-        self._open(grant.caller, model)
+        if grant.caller is not None:
+            self._open(grant.caller, model)
         if grant.more:
             self.lists.setdefault((key.gateway, key.number), {})[key] = model
 
     def ended(self, model: ScheduledModel, key: RequestKey, grant: SlotGrant) -> None:
         """An attempt has lost its slots."""
         self.running.pop(key, None)
-        self._close(grant.caller, model)
-        self.forget_piece(key)
+        if grant.caller is not None:
+            self._close(grant.caller, model)
+        if self.lists:
+            self.forget_piece(key)
 
     def paused(self, model: ScheduledModel, key: RequestKey, caller: Caller | None) -> None:
         """A piece of a long list has ended, and the next one is still to come."""

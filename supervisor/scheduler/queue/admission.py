@@ -21,7 +21,7 @@ def refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest
         failure = spare_workers.refusal_without_workers(state, now)
         if failure is not None:
             return with_model(model, failure)
-    if model.backoff.pause(now) and not (model.worker and model.worker.serves):
+    if not (model.worker and model.worker.serves) and model.backoff.pause(now):
         return model.backoff.refusal(model.name, now)
     if request.attempt > 1 or request.age is not None or request.earlier is not None:
         return None  # it, or its first piece, was accepted before
@@ -29,6 +29,8 @@ def refusal(state: SchedulerState, model: ScheduledModel, request: SubmitRequest
 
 
 def _full_queue(state: SchedulerState, model: ScheduledModel, request: SubmitRequest) -> Failure | None:
+    if not model.queue:
+        return None
     most = model.policy.queue or state.limits.queue_requests
     key = request.caller.key if request.caller else ""
     bytes_of_key = model.queue.bytes_of(key) if key else 0

@@ -65,7 +65,7 @@ def grant(
     request = waiting.request
     its = SlotGrant(
         weight=weight,
-        usual_weight=min(request.weight, weight, model.slots),
+        usual_weight=min(request.weight, weight, model.slots) if request.suspect else weight,
         began=now,
         order=waiting.order,
         caller=request.caller,

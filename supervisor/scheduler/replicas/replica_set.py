@@ -22,6 +22,7 @@ has a set of one, in which each rule below has no effect.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -81,6 +82,8 @@ class ReplicaSet:
     ) -> None:
         """Nothing waits, and there is no replica yet. The ``index`` is to be kept up to date."""
         self.index = index
+        self.changed: Callable[[], None] = partial(index.models.changed, self)
+        """Lets the next :func:`~supervisor.scheduler.reconcile.reconcile` look at it."""
         self.serial = next(index.serials)
         self.wake_at = NEVER_DUE
         self.name = name
@@ -107,10 +110,6 @@ class ReplicaSet:
         self.too_large_for_one: ModelSpec | None = None
         """What does not fit on one of its devices, and so gets all of them."""
 
-    def changed(self) -> None:
-        """Let the next :func:`~supervisor.scheduler.reconcile.reconcile` look at it."""
-        self.index.models.changed(self)
-
     @property
     def lead(self) -> ScheduledModel:
         """The replica that requests and loads wait for: one that serves, or else the one that is nearest to that."""
@@ -129,8 +128,10 @@ class ReplicaSet:
 
     def take_returning(self, key: RequestKey) -> int | None:
         """Return the kept position of a request that is retried now; None if there is none."""
-        found = (each.returning.pop((key.gateway, key.number), None) for each in self.replicas)
-        return next((order for order in found if order is not None), None)
+        for each in self.replicas:
+            if each.returning and (order := each.returning.pop((key.gateway, key.number), None)) is not None:
+                return order
+        return None
 
     def replica(self, number: int) -> ScheduledModel | None:
         """Return a replica by its number, None if there is none."""
