@@ -16,14 +16,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from gateway.bus.pending_requests import CUT_OFF_TIMEOUT_S, PendingRequests
+from gateway.bus.pending_requests import CUT_OFF_ELSEWHERE_S, CUT_OFF_TIMEOUT_S, PendingRequests
 from gateway.bus.worker_subscriptions import WORKER_ENDED, EventSocket, WorkerSubscriptions
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.received_ends import ReceivedEnds
 from protocol.config.api_keys import ApiKey
-from protocol.failures import Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.caller import KeyUsage
@@ -102,8 +102,14 @@ class MessageHandlers:
         pending: PendingRequests,
         request_counts: RequestCounts,
         received_ends: ReceivedEnds,
+        *,
+        elsewhere: bool = False,
     ) -> None:
-        """Deliver to the requests and calls in ``pending``; report ``request_counts`` and ``received_ends``."""
+        """Deliver to the requests and calls in ``pending``; report ``request_counts`` and ``received_ends``.
+
+        ``elsewhere``: this gateway is not on the supervisor's node.
+        """
+        self._elsewhere = elsewhere
         self._session = session
         self._control = control
         self._pending = pending
@@ -226,7 +232,7 @@ class MessageHandlers:
     # Workers
 
     def _worker_up(self, message: peers.WorkerUp, _: bytes) -> None:
-        self._subscriptions.up(message.worker, message.endpoint)
+        self._subscriptions.up(message.worker, message.endpoint, message.node)
 
     def _worker_gone(self, message: peers.WorkerGone, _: bytes) -> None:
         self._subscriptions.gone(message)
@@ -247,10 +253,17 @@ class MessageHandlers:
             self._session.send_end(work.AnswersReceived(worker, ends))
         self._pending.fail_attempts_of(worker, failure)
 
-    def _cut_off(self, worker: str) -> None:
-        """What a worker on another node did for this gateway is lost."""
-        lost = self._pending.cut_off(worker)
-        self._control.call_later(CUT_OFF_TIMEOUT_S, lambda: self._pending.fail_attempts(lost))
+    def _cut_off(self, worker: str, node: str) -> None:
+        """What a worker on another node did for this gateway is lost.
+
+        The supervisor may learn a moment later that the worker is gone, or its whole node: that is the better reason, and
+        an attempt that is repeated before might go to the same worker.
+        """
+        lost = self._pending.attempts_of(worker)
+        broken = Failure(Code.LOST, f"the connection to node {node}, where the model runs, is broken")
+        if self._elsewhere:
+            self._control.call_later(CUT_OFF_ELSEWHERE_S, lambda: self._pending.fail_attempts(lost, broken, begun=True))
+        self._control.call_later(CUT_OFF_TIMEOUT_S, lambda: self._pending.fail_attempts(lost, broken))
 
     # The supervisor
 

@@ -16,12 +16,16 @@ from typing import Final, NamedTuple
 from gateway.bus.calls import SupervisorCall
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.exchange import RequestExchange
-from protocol.failures import Code, Failure
+from protocol.failures import Failure
 from protocol.messages.nodes import NODE_SILENCE_S
 
-UNREACHABLE: Final = Failure(Code.LOST, "the connection to the machine where the model runs is broken")
 CUT_OFF_TIMEOUT_S: Final = NODE_SILENCE_S + 1.0
 """How long after the end of its connection the supervisor must have said of a worker that it is gone, if it is."""
+CUT_OFF_ELSEWHERE_S: Final = 1.0
+"""The same for the client of a gateway on another node that has a part of its answer.
+
+That gateway alone may be cut off from the worker. It notices this after up to 4 s, and its client is told within 5 s.
+"""
 
 
 class OpenAttempt(NamedTuple):
@@ -72,21 +76,15 @@ class PendingRequests:
         """Fail the present attempts of the requests that ``worker`` has; they may be tried again elsewhere."""
         self._fail_each([each for each in self.exchanges.values() if each.worker == worker], failure)
 
-    def cut_off(self, worker: str) -> list[OpenAttempt]:
-        """Fail the present attempts of ``worker`` whose clients have a part of the answer; return the others.
+    def attempts_of(self, worker: str) -> list[OpenAttempt]:
+        """Return the present attempts of the requests that ``worker`` has."""
+        return [OpenAttempt(each, each.attempt) for each in self.exchanges.values() if each.worker == worker]
 
-        These are tried again as soon as the supervisor has said that the worker is gone: before that, it might choose the
-        same worker. The caller fails them (:meth:`fail_attempts`) after :data:`CUT_OFF_TIMEOUT_S`.
-        """
-        lost = [each for each in self.exchanges.values() if each.worker == worker]
-        self._fail_each([each for each in lost if each.inbox.taken], UNREACHABLE)
-        return [OpenAttempt(each, each.attempt) for each in lost if not each.inbox.taken]
-
-    def fail_attempts(self, attempts: Iterable[OpenAttempt]) -> None:
-        """Fail those of these attempts that have not ended."""
+    def fail_attempts(self, attempts: Iterable[OpenAttempt], failure: Failure, *, begun: bool = False) -> None:
+        """Fail those of these attempts that have not ended; ``begun``: only if the client has a part of the answer."""
         waiting = set(self.exchanges.values())
         open_ones = [each for each, attempt in attempts if each in waiting and each.attempt == attempt]
-        self._fail_each(open_ones, UNREACHABLE)
+        self._fail_each([each for each in open_ones if each.inbox.taken or not begun], failure)
 
     def fail_endless_calls(self, failure: Failure) -> None:
         """Fail the calls that would never end by themselves."""

@@ -100,7 +100,14 @@ class SupervisorSession:
             self.request_counts,
             sockets.hold,
         )
-        self._message_handlers = MessageHandlers(self, sockets, self._pending, self.request_counts, self._received_ends)
+        self._message_handlers = MessageHandlers(
+            self,
+            sockets,
+            self._pending,
+            self.request_counts,
+            self._received_ends,
+            elsewhere=self.node != HEAD,
+        )
         return self._message_handlers
 
     def connect(self) -> None:

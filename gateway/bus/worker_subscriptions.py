@@ -13,6 +13,7 @@ import gevent
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import WorkerGone
+from protocol.models.nodes import HEAD
 
 DISCONNECT_TIMEOUT_S: Final = 0.1
 WORKER_ENDED: Final = Failure(Code.WORKER_GONE, "the worker process ended")
@@ -39,23 +40,27 @@ class WorkerSubscriptions:
     """The workers by name. Used in the hub only."""
 
     def __init__(
-        self, events: EventSocket, settle: Callable[[str, Failure], None], cut_off: Callable[[str], None]
+        self, events: EventSocket, settle: Callable[[str, Failure], None], cut_off: Callable[[str, str], None]
     ) -> None:
         """Call ``settle(worker, failure)`` when no more events of a worker will arrive.
 
-        ``cut_off(worker)`` is called when the connection to a worker on another node has ended: the worker may go on and be
-        reached again, but it cancels what it did for this gateway.
+        ``cut_off(worker, node)`` is called when the connection to a worker on another node has ended: the worker may go on
+        and be reached again, but it cancels what it did for this gateway.
         """
         self._events = events
         self._settle, self._cut_off = settle, cut_off
         self._endpoints: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
+        """The node of each worker that is not on the head."""
         self._ending: dict[str, WorkerGone] = {}
         self._supervisor_lost = False
         """If set, the end of a connection means the end of its worker."""
 
-    def up(self, worker: str, endpoint: str) -> None:
-        """Subscribe to a worker."""
+    def up(self, worker: str, endpoint: str, node: str = "") -> None:
+        """Subscribe to a worker. ``node``: where it runs; empty: on the head."""
         self._endpoints[worker] = endpoint
+        if node:
+            self._nodes[worker] = node
         self._events.connect(endpoint)
 
     def gone(self, message: WorkerGone) -> None:
@@ -95,7 +100,7 @@ class WorkerSubscriptions:
             if message is not None:
                 self._finish(message)
             elif endpoint.startswith(_REMOTE):
-                self._cut_off(worker)
+                self._cut_off(worker, self._nodes.get(worker, HEAD))
 
     def supervisor_lost(self) -> None:
         """Take the end of a connection for the end of its worker, also for past ones: no message will say it."""
@@ -107,6 +112,7 @@ class WorkerSubscriptions:
     def _finish(self, message: WorkerGone) -> None:
         self._events.drain_events()
         endpoint = self._endpoints.pop(message.worker, None)
+        self._nodes.pop(message.worker, None)
         if endpoint is not None:
             self._events.disconnect(endpoint)
         self._settle(message.worker, message.failure)

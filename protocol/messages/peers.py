@@ -291,6 +291,8 @@ class WorkerUp(msgspec.Struct, frozen=True):
 
     worker: str
     endpoint: str
+    node: str = ""
+    """The node where it runs; empty: the head."""
 
 
 @control_message

@@ -43,6 +43,11 @@ class PeerRegistry:
         """Return a peer, None if it is unknown."""
         return self._peers.get(peer)
 
+    def node_of(self, peer: str) -> str:
+        """Return the node that a peer has named; empty if it is on the head, or unknown."""
+        known = self._peers.get(peer)
+        return known.node if known is not None else ""
+
     def message_received(self, peer: str, now: float) -> bool:
         """Note a message of a peer; return whether the peer is known."""
         if peer in self._peers:

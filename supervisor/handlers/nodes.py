@@ -93,7 +93,7 @@ class NodeReports:
     def problems(self) -> list[str]:
         """Return which nodes are missing, as sentences."""
         return [
-            f"node {each.facts.name} is not reachable; its models are loaded elsewhere"
+            f"node {each.facts.name} is not reachable; the others serve without it"
             for each in self._others()
             if each.state is NodeState.LOST and each.facts.name not in self._record.drained_nodes
         ]

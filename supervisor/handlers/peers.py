@@ -112,8 +112,8 @@ class PeerMessages:
             self._send_worker_up(peer, worker)
 
     def _send_worker_up(self, gateway: str, worker: str) -> None:
-        known = self._peers.get(gateway)
-        self._bus.send(gateway, WorkerUp(worker, self._workers.endpoint(worker, known.node if known else "")))
+        endpoint = self._workers.endpoint(worker, self._peers.node_of(gateway))
+        self._bus.send(gateway, WorkerUp(worker, endpoint, self._peers.node_of(worker)))
 
     def _is_expected(self, peer: str, hello: Hello) -> bool:
         match hello.role:

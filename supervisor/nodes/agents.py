@@ -283,7 +283,7 @@ class NodeAgents:
         suspended, self._decisions.suspended = self._decisions.suspended, True
         try:
             processes = self._placement.lost(node.name, why)
-            self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now())
+            self._scheduler.node_left(node.name, Failure(Code.NODE_LOST, why), self._loop.now(), may_return=missing)
         finally:
             self._decisions.suspended = suspended
         self.on_left(node.name)

@@ -294,8 +294,7 @@ class Takeover:
     def _tell_gateways(self, world: World) -> None:
         workers = sorted({*(running.worker for running in world.workers), *self._other_versions.workers})
         for gateway in self._gateways:
-            known = self._peers.get(gateway)
             for worker in workers:
-                if endpoint := self._workers.endpoint(worker, known.node if known else ""):
-                    self._bus.send(gateway, WorkerUp(worker, endpoint))
+                if endpoint := self._workers.endpoint(worker, self._peers.node_of(gateway)):
+                    self._bus.send(gateway, WorkerUp(worker, endpoint, self._peers.node_of(worker)))
             self._bus.send(gateway, Recovered(workers))

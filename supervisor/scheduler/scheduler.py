@@ -237,9 +237,9 @@ class Scheduler:
         """The models of a node are to leave it; or not, and others may be loaded there again."""
         node_events.node_drains(self._state, name, draining)
 
-    def node_left(self, name: str, failure: Failure, now: float) -> None:
-        """A node is gone, and everything on it. The ends of its workers may be told before."""
-        node_events.node_left(self._state, name, failure, now)
+    def node_left(self, name: str, failure: Failure, now: float, *, may_return: bool = False) -> None:
+        """A node is gone, and everything on it. The ends of its workers may be told before. ``may_return``: it was not told to leave."""
+        node_events.node_left(self._state, name, failure, now, may_return=may_return)
 
     def files_copied(self, model: str, node: str, done: int, total: int) -> None:
         """This much of what a :class:`~supervisor.scheduler.effects.FetchFiles` asked for is on the node, in bytes."""

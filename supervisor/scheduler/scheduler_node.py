@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from protocol.failures import Failure
 from protocol.models.nodes import NodeFacts
 from supervisor.scheduler.backoff import Backoff, BackoffPolicy
@@ -9,6 +11,14 @@ from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.memory.known_memory import KnownMemory
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state_index import StateIndex
+
+
+class LostNode(NamedTuple):
+    """A node that was lost, and has not joined again."""
+
+    facts: NodeFacts
+    at: float
+    """When it was lost."""
 
 
 class SchedulerNode:

@@ -23,7 +23,7 @@ from supervisor.scheduler.policy import FixedPolicies, PolicySource
 from supervisor.scheduler.replicas.replica_set import ReplicaSet
 from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
-from supervisor.scheduler.scheduler_node import SchedulerNode
+from supervisor.scheduler.scheduler_node import LostNode, SchedulerNode
 from supervisor.scheduler.state_index import StateIndex
 
 if TYPE_CHECKING:  # claims are made from the state
@@ -70,6 +70,8 @@ class SchedulerState:
         self.closing = False
         self.nodes = {HEAD: SchedulerNode(NodeFacts(HEAD), limits.restarts, self.index)}
         """By name. The head is always there."""
+        self.lost_nodes: dict[str, LostNode] = {}
+        """Those that may be back; the latest is the last one."""
         self.unmet = UnmetDemand()
         self.copies: dict[tuple[str, str], LoadProgressed] = {}
         """(model, node) → how much of the model's files has reached the node, for those that are on their way."""

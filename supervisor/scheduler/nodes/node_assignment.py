@@ -27,6 +27,7 @@ from supervisor.scheduler.nodes.unmet_demand import bundle_of
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.replicas import replication
 from supervisor.scheduler.scheduled_model import ScheduledModel
+from supervisor.scheduler.scheduler_node import LostNode
 from supervisor.scheduler.state import SchedulerState
 
 READ_S: Final = 2.0
@@ -37,6 +38,8 @@ COMPARE_S: Final = 0.25
 """A model that waits on a node is compared with other nodes this often: events of a large server come much more often."""
 NODE_RETRY_S: Final = 30.0
 """When a client may ask again for a model that no present node suits."""
+NODE_RETURN_S: Final = 30.0
+"""What waits for a model that only lost nodes suit is refused when the last of them has been lost for this long."""
 _MAX_NAMED: Final = 4
 """A refusal names this many nodes."""
 
@@ -70,7 +73,10 @@ class NodeAssignment:
                 return worker.node
             self.leave(model)
         if not nodes:
-            self._refuse(model, spec)
+            if model.is_lead and self._waits_for_lost(spec):
+                self.note_unmet(model, spec, node_choice.estimate_of_size(spec.size))
+            else:
+                self._refuse(model, spec)
             return ""
         if search.node not in nodes:
             search.node = nodes[0] if len(nodes) == 1 else self._choose(model, spec, nodes)
@@ -108,6 +114,12 @@ class NodeAssignment:
         obstacles = [f"{name}: {_obstacle(state, model, spec.needs, name, now)}" for name in state.nodes]
         rest = f"; and {len(obstacles) - _MAX_NAMED} further nodes" if len(obstacles) > _MAX_NAMED else ""
         reason = f"Model {model.name} can run on no node of this server ({'; '.join(obstacles[:_MAX_NAMED])}{rest})"
+        if lost := lost_nodes(state, spec):
+            name, node = lost[-1]
+            reason += (
+                f"; node {name}, which suits it, was lost {now - node.at:.0f} s ago: start it again, or let the model"
+                " run on other nodes"
+            )
         code = failed[0].code if failed else Code.NO_NODE
         return Failure(code, reason, model=model.name, retry_after=NODE_RETRY_S)
 
@@ -189,6 +201,10 @@ class NodeAssignment:
             self._state.emit(FetchFiles(model.name, spec, name))
         return False
 
+    def _waits_for_lost(self, spec: ModelSpec) -> bool:
+        """Return whether a node that suits a model was lost a moment ago, so that what waits for the model goes on waiting."""
+        return any(self._now - node.at < NODE_RETURN_S for _, node in lost_nodes(self._state, spec))
+
     def _refuse(self, model: ScheduledModel, spec: ModelSpec) -> None:
         """Refuse what waits for a model that no node suits. One that is only kept loaded waits for such a node."""
         model.search.over()
@@ -199,6 +215,11 @@ class NodeAssignment:
         answers.refuse_unserved(self._state, model, self.refusal(model, spec))
 
 
+def lost_nodes(state: SchedulerState, spec: ModelSpec) -> list[tuple[str, LostNode]]:
+    """Return the lost nodes that could run a model; the one that was lost last is the last."""
+    return [(name, node) for name, node in state.lost_nodes.items() if not unsuitable(spec.needs, node.facts)]
+
+
 def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> list[str]:
     """Return the nodes where a model can be loaded, whatever is loaded there."""
     if spec.elsewhere or (len(state.nodes) == 1 and spec.needs == NodeNeeds() and not state.nodes[HEAD].draining):
@@ -207,6 +228,7 @@ def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec
     if (
         not found
         and spec.needs.backends
+        and not (state.lost_nodes and lost_nodes(state, spec))
         and not _obstacle(state, model, structs.replace(spec.needs, backends=[]), HEAD, now)
     ):
         return [HEAD]  # its check says what could be installed

@@ -10,15 +10,17 @@ from protocol.models.nodes import HEAD, NodeFacts
 from supervisor.scheduler import worker_deaths
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.nodes.node_search import FailedCopy
-from supervisor.scheduler.scheduler_node import SchedulerNode
+from supervisor.scheduler.scheduler_node import LostNode, SchedulerNode
 from supervisor.scheduler.state import SchedulerState
 
+MAX_LOST_NODES: Final = 256
 _MB: Final = 1_000_000
 
 
 def node_joined(state: SchedulerState, facts: NodeFacts, now: float) -> None:
     """A node is in the server, or what it says of itself has changed."""
     state.settled = False
+    state.lost_nodes.pop(facts.name, None)
     if facts.name in state.nodes:
         state.nodes[facts.name].facts = facts
     else:
@@ -26,7 +28,9 @@ def node_joined(state: SchedulerState, facts: NodeFacts, now: float) -> None:
 
 
 def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
-    """The models of a node are to leave it, or may be loaded there again."""
+    """The models of a node are to leave it, or may be loaded there again. One that is lost is not expected back any more."""
+    if draining:
+        state.lost_nodes.pop(name, None)
     if name not in state.nodes or state.nodes[name].draining == draining:
         return
     state.settled = False
@@ -39,14 +43,18 @@ def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
             worker.model.replica_set.changed()
 
 
-def node_left(state: SchedulerState, name: str, failure: Failure, now: float) -> None:
-    """A node is gone, with every worker on it."""
+def node_left(state: SchedulerState, name: str, failure: Failure, now: float, *, may_return: bool = False) -> None:
+    """A node is gone, with every worker on it. ``may_return``: it was not told to leave, so models wait for it for a while."""
     if name == HEAD or name not in state.nodes:
         return
     state.settled = False
     for worker in list(state.nodes[name].workers.values()):
         worker_deaths.worker_gone(state, worker.id, failure, now)
-    del state.nodes[name]
+    node = state.nodes.pop(name)
+    if may_return and not node.draining:
+        state.lost_nodes[name] = LostNode(node.facts, now)
+        while len(state.lost_nodes) > MAX_LOST_NODES:
+            del state.lost_nodes[next(iter(state.lost_nodes))]
     state.copies = {copy: progress for copy, progress in state.copies.items() if copy[1] != name}
     state.ended_evictions = [ended for ended in state.ended_evictions if ended.node != name]
     for model in state.models.values():

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.bus.pending_requests import CUT_OFF_TIMEOUT_S
+from gateway.bus.pending_requests import CUT_OFF_ELSEWHERE_S, CUT_OFF_TIMEOUT_S
 from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
 from gateway.internal_errors import INTERNAL_ERRORS
@@ -23,6 +23,7 @@ from protocol.messages.health import GetHealth
 from protocol.messages.metrics import CollectMetrics, MetricsCollected
 from protocol.messages.peers import Ping, Pong, WorkerGone, WorkerUp
 from protocol.messages.work import Granted, GrantedAttempt, Refused, SubmitRequest
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from tests.gateway.app_client import SilentBus
 
@@ -30,9 +31,9 @@ from tests.gateway.app_client import SilentBus
 class OpenedSession:
     """A session on a fake bus, and its handlers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, node: str = HEAD) -> None:
         self.bus = SilentBus()
-        self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20))
+        self.session = SupervisorSession("g1", Settings(), Spool(folder, "g1", 1 << 20), node)
         self.handlers = self.session.open(self.bus)
         self.session.connect()
         self.session.welcomed(1)
@@ -195,26 +196,34 @@ def test_without_a_supervisor_an_ended_connection_fails_the_requests_of_its_work
     assert other.failure is None
 
 
-def test_a_broken_connection_to_another_node_is_told_at_once_to_clients_that_have_a_part_of_their_answer(
-    opened: OpenedSession, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("node", "waits"), [(HEAD, [CUT_OFF_TIMEOUT_S]), ("edge1", [CUT_OFF_ELSEWHERE_S, CUT_OFF_TIMEOUT_S])]
+)
+def test_a_broken_connection_to_another_node_is_told_when_the_supervisor_has_said_nothing_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: str, waits: list[float]
 ) -> None:
+    opened = OpenedSession(tmp_path, node)
     later: list[tuple[float, Callable[[], None]]] = []
     monkeypatch.setattr(opened.bus, "call_later", lambda *timer: later.append(timer))
-    opened.handlers.on_message(WorkerUp("w1", "tcp://10.0.0.1:7000"), b"")
-    begun, waiting, again, other = exchanges = [opened.start(label) for label in ("begun", "waiting", "again", "other")]
-    opened.grant(*exchanges[:3])
+    opened.handlers.on_message(WorkerUp("w1", "tcp://10.0.0.1:7000", "gpu1"), b"")
+    begun, waiting, again, other, answered = exchanges = [opened.start(label) for label in ("b", "w", "a", "o", "t")]
+    opened.grant(begun, waiting, again, answered)
     other.granted("w2", "tiny", 1)
-    begun.inbox.taken = True
+    begun.inbox.taken = answered.inbox.taken = True
     opened.handlers.on_disconnected("tcp://10.0.0.1:7000")
-    assert begun.failure is not None
-    assert begun.failure.code is Code.LOST
-    assert [each.attempt for each in exchanges] == [1, 1, 1, 1], "the supervisor might choose the same worker"
-    again.fail(Failure(Code.NODE_LOST, "the supervisor says so"))
+    assert [each.failure for each in exchanges] == [None] * 5
+    assert [each.attempt for each in exchanges] == [1] * 5, "the supervisor might choose the same worker"
+    for exchange in (again, answered):
+        exchange.fail(Failure(Code.NODE_LOST, "the supervisor says so"))
     assert (again.attempt, again.failure) == (2, None)
-    [(seconds, callback)] = later
-    assert seconds == CUT_OFF_TIMEOUT_S
-    callback()
-    assert [each.attempt for each in exchanges] == [1, 2, 2, 1]
+    assert [seconds for seconds, _ in later] == waits
+    later[0][1]()
+    assert begun.failure is not None
+    assert (begun.failure.code, "node gpu1" in begun.failure.message) == (Code.LOST, True)
+    assert answered.failure is not None
+    assert answered.failure.code is Code.NODE_LOST
+    later[-1][1]()
+    assert [each.attempt for each in exchanges] == [1, 2, 2, 1, 1]
     assert [each.failure for each in (waiting, again, other)] == [None, None, None]
 
 

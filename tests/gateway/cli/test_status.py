@@ -143,7 +143,7 @@ def test_status_of_several_machines_names_the_node_of_each_model(server: FakeSer
     ready = RunningModel(spec, "w1", "ready", 10, 0.0, 4, node="gpu2")
     lost = NodeReport(NodeFacts("gpu3"), NodeState.LOST, 12.0)
     nodes = [NodeReport(NodeFacts("gpu2", devices=["cpu"]), NodeState.READY, 70.0, models=["A"]), lost]
-    problem = "node gpu3 is not reachable; its models are loaded elsewhere"
+    problem = "node gpu3 is not reachable; the others serve without it"
     memory = [Capacity("host", 64_000_000_000, 5_300_000_000)]
     peers = [Peer("gateway", "g1", 7), Peer("worker", "w1", 7, "gpu2")]
     server.replies["GET", "/v1/health"] = health(

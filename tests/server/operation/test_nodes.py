@@ -118,7 +118,7 @@ def test_a_lost_node_is_a_problem_until_it_is_back_or_drained(server: LemonbusSe
     node.process.kill()
     node.process.wait(10)
     wait_for(lambda: node_states(server).get(OTHER) == "lost", "its end is noticed")
-    problem = "node gpu2 is not reachable; its models are loaded elsewhere"
+    problem = "node gpu2 is not reachable; the others serve without it"
     assert server.health()["problems"] == [problem]
     assert series(server, "lemonbus_node_up", OTHER) == [0.0]
     assert server.client.get("/readyz").status == 200

@@ -109,7 +109,7 @@ def test_a_node_that_does_not_answer_is_shown_as_that_whether_it_is_drained_or_n
     harness: NodesHarness, state: NodeState
 ) -> None:
     harness.join("gpu2", state)
-    missing = ["node gpu2 is not reachable; its models are loaded elsewhere"] if state is NodeState.LOST else []
+    missing = ["node gpu2 is not reachable; the others serve without it"] if state is NodeState.LOST else []
     assert harness.reports.problems() == missing
     assert harness.drain("gpu2").state is state
 

@@ -261,7 +261,7 @@ class Simulation(EffectPlayer):
             for key in self.workers.pop(worker).running:
                 self.end(key)
             self.scheduler.worker_gone(worker, failure, self.now)
-        self.scheduler.node_left(name, failure, self.now)
+        self.scheduler.node_left(name, failure, self.now, may_return=True)
         self.settle()
         return lost
 

@@ -9,11 +9,11 @@ export const NODE_STATES = {
   draining: ["Draining", "it gets no new models, and those that it has are loaded elsewhere"],
   drained: ["Drained", "it gets no new models"],
   unreachable: ["Does not answer", "it may answer again in time"],
-  lost: ["Lost", "it is not reachable; its models are loaded elsewhere"],
+  lost: ["Lost", "it is not reachable; the others serve without it"],
 };
 const MISSING = new Set(["unreachable", "lost"]);
 
-// What is said of a node's state: "Lost: it is not reachable; its models are loaded elsewhere".
+// What is said of a node's state: "Lost: it is not reachable; the others serve without it".
 export function stateOf({ state }) {
   const [label, text] = NODE_STATES[state] || [state, ""];
   return text ? `${label}: ${text}` : label;

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from protocol.models.memory import HOST
 from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.nodes.node_assignment import NODE_RETURN_S
 from tests.supervisor.scheduler.simulated_nodes import cluster, need, places
 from tests.supervisor.scheduler.simulation import Simulation
 
@@ -118,6 +121,57 @@ def test_a_model_that_only_a_lost_node_suits_is_loaded_again_when_it_is_back() -
     sim.join("gpu2", machine={HOST: 60})
     sim.run_until_idle()
     assert places(sim) == {"a": "gpu2"}
+
+
+def refused(sim: Simulation) -> list[str]:
+    """Return why requests were refused so far."""
+    return [failure.message for failure in sim.refusals.values()]
+
+
+def test_requests_wait_for_a_lost_node_that_alone_suits_their_model() -> None:
+    sim = cluster(gpu2=60)
+    sim.load("a", needs=NodeNeeds(nodes=["gpu2"]))
+    sim.run_until_idle()
+    sim.node_dies("gpu2")
+    sim.submit("a")
+    sim.pass_time(NODE_RETURN_S - 2.0)
+    assert refused(sim) == []
+    sim.join("gpu2", machine={HOST: 60})
+    sim.run_until_idle()
+    assert places(sim) == {"a": "gpu2"}
+    assert len(sim.order) == 1
+
+
+@pytest.mark.parametrize("needs", [NodeNeeds(nodes=["gpu2"]), NodeNeeds(backends=["llamacpp:cuda"])], ids=repr)
+def test_they_are_refused_with_its_name_when_it_does_not_return(needs: NodeNeeds) -> None:
+    sim = cluster()
+    sim.join("gpu2", machine={HOST: 60}, backends=["llamacpp:cuda"])
+    sim.load("a", needs=needs)
+    sim.run_until_idle()
+    sim.node_dies("gpu2")
+    sim.submit("a")
+    sim.pass_time(NODE_RETURN_S + 2.0)
+    [why] = refused(sim)
+    assert "node gpu2, which suits it, was lost 3" in why
+    assert "start it again" in why
+    sim.submit("a")
+    sim.run_until_idle()
+    assert len(refused(sim)) == 2, "the next one does not wait"
+
+
+def test_a_node_that_drained_or_that_an_operator_drains_afterwards_is_not_waited_for() -> None:
+    for drained_first in (True, False):
+        sim = cluster(gpu2=60)
+        sim.load("a", needs=NodeNeeds(nodes=["gpu2"]))
+        sim.run_until_idle()
+        if drained_first:
+            sim.drain("gpu2")
+        sim.node_dies("gpu2")
+        if not drained_first:
+            sim.drain("gpu2")
+        sim.submit("a")
+        sim.run_until_idle()
+        assert len(refused(sim)) == 1
 
 
 def test_files_on_their_way_to_a_lost_node_are_forgotten() -> None:
