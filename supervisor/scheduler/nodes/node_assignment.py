@@ -273,5 +273,7 @@ def _obstacle(state: SchedulerState, model: ScheduledModel, needs: NodeNeeds, na
     failed = model.search.failed_copies.get(name)
     if failed is not None and failed.until > now:
         return failed.failure.message
-    refusal = spare_workers.refusal_on(node, now) if len(state.nodes) > 1 else None
+    if len(state.nodes) == 1 or (model.worker is not None and model.worker.node == name):
+        return ""  # it needs no other worker than the one that it has there
+    refusal = spare_workers.refusal_on(node, now)
     return refusal.message if refusal is not None else ""

@@ -90,7 +90,7 @@ def check_promise(
         case Loaded(model=name):
             model = models[name]
             assert any(each.worker is not None for each in model.replicas)
-        case str(name):  # a pin, perhaps of a model that is not loaded yet
+        case str(name) if name in models:  # a pin, perhaps of a model that is not loaded yet
             model = models[name]
         case _:
             return

@@ -115,6 +115,18 @@ def test_a_swap_on_one_node_does_not_wait_for_another() -> None:
     assert places(sim) == {"c": HEAD, "d": "gpu2"}
 
 
+def test_a_model_is_loaded_by_the_last_worker_of_a_node_where_no_further_ones_start() -> None:
+    sim = cluster(models=1, gpu2=100)
+    sim.load("b", 901, needs=NodeNeeds(nodes=["gpu2"]))
+    sim.run_until_idle()
+    sim.load("c", 902, needs=NodeNeeds(nodes=[HEAD]))
+    sim.other_version(sim.of_state(WorkerState.SPAWNED)[0], 99)
+    sim.load_fails(sim.of_state(WorkerState.CHECKING)[0])
+    sim.submit("a")
+    sim.run_until_idle()
+    assert places(sim) == {"a": HEAD, "b": "gpu2"}
+
+
 def test_a_choice_waits_for_the_memory_of_the_nodes_but_not_for_long() -> None:
     sim = cluster(head=10, gpu2=100)
     for name in (HEAD, "gpu2"):

@@ -98,7 +98,13 @@ class NodeMachine(SchedulerMachine):
         for name in state.nodes:
             total = self.sim.machine[HOST] if name == HEAD else self.sim.machines[name][HOST]
             engines = [each for each in state.workers.values() if each.node == name and each.counts_as_loaded]
-            assert sum(each.need.get(HOST, 0) for each in engines) <= total, f"more of {name} is taken than there is"
+            taken = sum(
+                self.sim.workers[each.id].held.get(HOST, 0)
+                if each.state is WorkerState.LEAVING
+                else each.need.get(HOST, 0)
+                for each in engines
+            )
+            assert taken <= total, f"more of {name} is taken than there is"
             loading = [each for each in engines if each.state is WorkerState.LOADING]
             assert not any(each.model and (each.model.name, name) in self.sim.lacking for each in loading)
 
