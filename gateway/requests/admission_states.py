@@ -65,13 +65,13 @@ WAITING_STATES: Final = frozenset({AdmissionState.STARTING, AdmissionState.RECOV
 ADMISSION_FAILURES: Final = {
     AdmissionState.STARTING: Failure(Code.STARTING, "the server is starting", retry_after=1),
     AdmissionState.RECOVERING: Failure(
-        Code.SUPERVISOR_LOST, "the server's supervisor has ended, and no other has taken over yet", retry_after=5
+        Code.SUPERVISOR_LOST, "the server's supervisor does not answer, and no other has taken over yet", retry_after=5
     ),
     AdmissionState.DRAINING: Failure(Code.DRAINING, "the server is stopping", retry_after=5),
     # The server goes on: it answers on a new connection.
     AdmissionState.REPLACED: Failure(
         Code.DRAINING,
-        "another release of the server has taken over from this process; repeat the request",
+        "another process has taken over from this one; repeat the request",
         retry_after=1,
     ),
     AdmissionState.LOST: Failure(Code.SUPERVISOR_LOST, "the server lost its supervisor and is stopping", retry_after=5),
