@@ -10,6 +10,9 @@ ARGS   ?=
 TESTS  ?=
 JOBS   ?= 4
 MINUTES ?= 2
+# The part of `make soak` with nodes: how many other machines, and for how many minutes.
+NODES  ?= 2
+NODES_MINUTES ?= 1
 # A number makes `make soak` repeat the same requests and faults; without one, they are new each time.
 SEED   ?=
 CASES  ?= 20000
@@ -34,7 +37,7 @@ help:
 	@echo 'make test    all tests'
 	@echo 'make shuffle all tests, in a random order, because none may depend on another'
 	@echo 'make properties  ten times as many inputs for each property, new ones each time'
-	@echo 'make soak    random requests and faults for MINUTES (2), judged by an oracle'
+	@echo 'make soak    random requests and faults, on one machine for MINUTES (2) and on several for NODES_MINUTES (1)'
 	@echo 'make fuzz    CASES (20000) random requests made from /openapi.json, and judged by it'
 	@echo 'make simulation  a day on a cluster on paper, with the real scheduler: waits, and what an event costs'
 	@echo 'make check   ruff, ruff format, mypy --strict'
@@ -72,6 +75,7 @@ soak: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep $(SEED:%=--hypothesis-seed=%) --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py
 	REQUESTS=2000 $(BIN)/python -m pytest -q --timeout 600 tests/faults/supervisors/test_usage_after_kills.py
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SEED:%=--seed %) $(ARGS)
+	$(BIN)/python -m tests.soak --nodes $(NODES) --minutes $(NODES_MINUTES) $(SEED:%=--seed %) $(ARGS)
 
 fuzz: export PYTHONDONTWRITEBYTECODE :=
 fuzz: $(VENV)/.test

@@ -4,47 +4,32 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tests.soak import oracle
+from tests.soak.history import EVERYWHERE, Entry, FaultKind, History
 from tests.support.clients.http_client import RawHttpClient
 from tests.support.clients.http_exchange import HttpExchange
+from tests.support.server import LemonbusServer
 
 PATIENCE_S: Final = 90.0
 """Every request must have ended within this time, whatever was killed meanwhile."""
 CHATS: Final = (*oracle.TEXTS, oracle.ENDLESS)
 
 
-class Tally:
-    """The results: counts by kind, and the violations."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.counts: Counter[str] = Counter()
-        self.violations: list[str] = []
-        self._lock = threading.Lock()
-
-    def count(self, kind: str) -> None:
-        with self._lock:
-            self.counts[kind] += 1
-
-    def violate(self, what: str) -> None:
-        with self._lock:
-            self.violations.append(what)
-
-
 class SoakClient(threading.Thread):
     """One client. ``end`` tells it to stop after its present request."""
 
-    def __init__(self, port: int, seed: int, end: threading.Event, tally: Tally) -> None:
+    def __init__(self, entry: Entry, seed: int, end: threading.Event, history: History) -> None:
         """Make its choices from ``seed``."""
-        super().__init__(name=f"client-{seed}", daemon=True)
-        self._client = RawHttpClient(port)
+        super().__init__(name=f"client-{entry.place}-{seed}", daemon=True)
+        self._entry = entry
+        self._client = RawHttpClient(entry.port, {"Authorization": f"Bearer {entry.key}"} if entry.key else {})
         self._random = random.Random(seed)
         self._end = end
-        self._tally = tally
+        self._history = history
         self._numbers: dict[str, Any] = {}
 
     def run(self) -> None:
@@ -68,27 +53,37 @@ class SoakClient(threading.Thread):
                 wrong = action()
             except (AssertionError, OSError, ValueError, KeyError) as error:
                 wrong = f"{type(error).__name__}: {error}"
-            self._tally.count(name)
+            self._history.count(name)
             if wrong:
-                self._tally.violate(f"{name}: {wrong}")
+                self._history.violate(f"{name}: {wrong}")
+
+    def _start(self, model: str, *, stream: bool, receive_buffer: int = 0, **more: Any) -> HttpExchange:
+        asked = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in self._entry.path else {"prompt": "hi"}
+        body = {"model": model, "temperature": 0, "stream": stream, **asked, **more}
+        connection = self._client.connect(receive_buffer)
+        self._history.send(self._entry, chat=True)
+        return self._client.start("POST", self._entry.path, body, connection=connection)
 
     def _request(self, *, stream: bool, **more: Any) -> tuple[HttpExchange, str, int]:
         model = self._random.choice(CHATS)
         tokens = self._random.choice((1, 8, 64, 400))
         limit = {"max_tokens": tokens} if model == oracle.ENDLESS else {}
-        exchange = self._client.start_chat(model, stream=stream, **limit, **more)
-        return exchange, model, tokens
+        return self._start(model, stream=stream, **limit, **more), model, tokens
+
+    def _judge(self, exchange: HttpExchange, model: str, tokens: int) -> str:
+        self._history.answered(self._entry, model, exchange, chat=True)
+        return oracle.check_chat(exchange, model, tokens)
 
     def _stream(self) -> str:
         exchange, model, tokens = self._request(stream=True)
-        return oracle.check_chat(exchange.finish(PATIENCE_S), model, tokens)
+        return self._judge(exchange.finish(PATIENCE_S), model, tokens)
 
     def _whole(self) -> str:
         exchange, model, tokens = self._request(stream=False)
-        return oracle.check_chat(exchange.finish(PATIENCE_S), model, tokens)
+        return self._judge(exchange.finish(PATIENCE_S), model, tokens)
 
     def _hang_up(self) -> str:
-        exchange = self._client.start_chat(oracle.ENDLESS, stream=self._random.random() < 0.5, max_tokens=2000)
+        exchange = self._start(oracle.ENDLESS, stream=self._random.random() < 0.5, max_tokens=2000)
         if self._random.random() < 0.5:
             exchange.read(patience=PATIENCE_S)
         exchange.hang_up()
@@ -100,22 +95,30 @@ class SoakClient(threading.Thread):
             exchange.read(most=512, patience=PATIENCE_S)
             self._end.wait(0.01)
         exchange.connection.close()
-        return oracle.check_chat(exchange, model, tokens)
+        return self._judge(exchange, model, tokens)
 
     def _embed(self) -> str:
         word = self._random.choice(("lemon", "bus", "lemonbus"))
-        exchange = self._client.post("/v1/embeddings", {"model": "extra.tiny-embed", "input": word}, PATIENCE_S)
-        return oracle.check_numbers(exchange, f"embedding of {word}", self._numbers)
+        return self._compute("/v1/embeddings", {"model": oracle.EMBED, "input": word}, f"embedding of {word}")
 
     def _rerank(self) -> str:
-        body = {"model": "extra.tiny-rerank", "query": "lemon", "documents": ["a lemon", "a bus"]}
-        return oracle.check_numbers(self._client.post("/v1/rerank", body, PATIENCE_S), "ranking", self._numbers)
+        body = {"model": oracle.RERANK, "query": "lemon", "documents": ["a lemon", "a bus"]}
+        return self._compute("/v1/rerank", body, "ranking")
+
+    def _compute(self, path: str, body: dict[str, Any], key: str) -> str:
+        connection = self._client.connect()
+        self._history.send(self._entry, chat=False)
+        exchange = self._client.start("POST", path, body, connection=connection).finish(PATIENCE_S)
+        self._history.answered(self._entry, body["model"], exchange, chat=False)
+        return oracle.check_numbers(exchange, key, self._numbers)
 
     def _load(self) -> str:
         return self._manage("/v1/load", self._random.choice(CHATS))
 
     def _unload(self) -> str:
-        return self._manage("/v1/unload", self._random.choice(CHATS))
+        model = self._random.choice(CHATS)
+        with self._history.fault(FaultKind.UNLOAD, EVERYWHERE, "unloaded a model", model):
+            return self._manage("/v1/unload", model)
 
     def _manage(self, path: str, model: str) -> str:
         exchange = self._client.post(path, {"model_name": model}, PATIENCE_S)
@@ -126,3 +129,33 @@ class SoakClient(threading.Thread):
     def _health(self) -> str:
         exchange = self._client.get("/v1/health", PATIENCE_S)
         return "" if exchange.status in (0, 200, 503) else f"health said {exchange.status}"
+
+
+def soak(
+    server: LemonbusServer,
+    entries: Sequence[Entry],
+    seconds: float,
+    seed: int,
+    faults: threading.Thread,
+    end_of_faults: threading.Event,
+    history: History,
+) -> None:
+    """Send requests while ``faults`` runs, a client for each of ``entries``; return when all of them have been answered."""
+    end = threading.Event()
+    threads = [SoakClient(entry, seed + 1 + number, end, history) for number, entry in enumerate(entries)]
+    for thread in (*threads, faults):
+        thread.start()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and server.alive:
+        end.wait(min(5.0, max(0.0, deadline - time.monotonic())))
+    end_of_faults.set()
+    faults.join(PATIENCE_S)
+    if faults.is_alive():
+        history.violate("the last fault does not end")
+    end.set()
+    for thread in threads:
+        thread.join(PATIENCE_S + 30.0)
+        if thread.is_alive():
+            history.violate(f"{thread.name} has a request without an end")
+    if not server.alive:
+        history.violate("the server is gone")

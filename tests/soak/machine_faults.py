@@ -1,4 +1,4 @@
-"""Faults of the soak: real processes of the server are killed, or stopped for a while."""
+"""Faults on one machine: processes of the server are killed, or stopped for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from tests.soak.clients import Tally
+from tests.soak.history import History
 from tests.support import processes
 from tests.support.server import LemonbusServer
 
@@ -19,16 +19,26 @@ STOPS_S: Final = (0.05, 0.5, 2.0, 6.0)
 """How long a process is stopped. After more than ``peer_silence``, the supervisor kills and replaces it."""
 
 
-class FaultInjector(threading.Thread):
+def stop_for(pid: int, seconds: float, end: threading.Event) -> None:
+    """Stop a process for so long, or until the end."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        end.wait(seconds)
+    finally:
+        if processes.alive(pid):
+            os.kill(pid, signal.SIGCONT)
+
+
+class MachineFaults(threading.Thread):
     """Kills and stops processes at random moments. It leaves no process stopped behind."""
 
-    def __init__(self, server: LemonbusServer, seed: int, end: threading.Event, tally: Tally) -> None:
+    def __init__(self, server: LemonbusServer, seed: int, end: threading.Event, history: History) -> None:
         """Make its choices from ``seed``."""
         super().__init__(name="faults", daemon=True)
         self._server = server
         self._random = random.Random(seed)
         self._end = end
-        self._tally = tally
+        self._history = history
 
     def run(self) -> None:
         """Inject faults until the end."""
@@ -47,20 +57,12 @@ class FaultInjector(threading.Thread):
                 continue
             pid = self._random.choice(sorted(pids))
             kill = self._random.random() < 0.6
-            self._tally.count(f"{'killed' if kill else 'stopped'} {name}")
+            self._history.count(f"{'killed' if kill else 'stopped'} {name}")
             with contextlib.suppress(ProcessLookupError):
                 if kill:
                     processes.kill(pid)
                 else:
-                    self._stop_for(pid, self._random.choice(STOPS_S))
-
-    def _stop_for(self, pid: int, seconds: float) -> None:
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            self._end.wait(seconds)
-        finally:
-            if processes.alive(pid):
-                os.kill(pid, signal.SIGCONT)
+                    stop_for(pid, self._random.choice(STOPS_S), self._end)
 
     def _workers(self) -> list[int]:
         return [worker.pid for worker in self._server.workers()]

@@ -24,7 +24,7 @@ class TcpLink:
         host, _, port = address.rpartition(":")
         self._target, own = (host, int(port)), free_port_pair()
         self.address = f"127.0.0.1:{own}"
-        self._up, self._over = True, threading.Event()
+        self._up, self._held, self._over = True, False, threading.Event()
         self._selector = selectors.DefaultSelector()
         self._listeners = [socket.create_server(("127.0.0.1", own + number)) for number in range(2)]
         self._pairs: dict[socket.socket, socket.socket] = {}
@@ -41,13 +41,20 @@ class TcpLink:
             for each in list(self._pairs):
                 self._end(each)
 
+    def hold(self) -> None:
+        """Pass nothing on for now: neither side notices anything but silence, as when packets are lost on their way."""
+        self._held = True
+
     def heal(self) -> None:
-        """Pass bytes on again."""
+        """Pass bytes on again, those that were held first."""
         with self._lock:
-            self._up = True
+            self._up, self._held = True, False
 
     def _run(self) -> None:
         while not self._over.is_set():
+            if self._held:
+                self._over.wait(_LOOK_S)
+                continue
             for key, _ in self._selector.select(_LOOK_S):
                 with self._lock:
                     source = key.fileobj

@@ -1,0 +1,238 @@
+"""Faults over several machines: agents, workers, engines and supervisors are killed and stopped, links are cut, nodes are drained."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from protocol.models.nodes import HEAD
+from tests.soak.history import FaultKind, History
+from tests.soak.machine_faults import stop_for
+from tests.support import processes
+from tests.support.node_agents import NodeUnderTest, joined
+from tests.support.processes import ProcessInfo
+from tests.support.server import LemonbusServer
+from tests.support.tcp_link import TcpLink
+from tests.support.waiting import wait_for
+
+PAUSES_S: Final = (0.3, 1.0, 2.0)
+SHORT_S, LONG_S = 0.5, 6.0
+"""A stop for less than a node's and a peer's silence, and one for longer than both."""
+CUT_S, LONG_CUT_S = 3.0, 30.0
+GONE_S: Final = 15.0
+"""Within this time after the end of an agent, everything on its node has ended."""
+AWAY_S: Final = (0.0, 1.0, 5.0)
+"""How long a node is away whose agent has ended: also less than it takes to notice it."""
+DRAINED_S: Final = (1.0, 5.0)
+
+
+class Machines(NamedTuple):
+    """What can be broken besides the server itself."""
+
+    nodes: Mapping[str, tuple[NodeUnderTest, TcpLink]]
+    """Node → its agent, and its link to the supervisor."""
+    link: TcpLink
+    """The link of a gateway elsewhere."""
+    place: str
+    """Where that gateway is."""
+
+
+class NodeFaults(threading.Thread):
+    """Each round has every fault once, in a random order. What lasts runs beside the rest; a node has one such fault at a time.
+
+    In the end all links are whole, all nodes are back, and no process is stopped.
+    """
+
+    def __init__(
+        self, server: LemonbusServer, machines: Machines, seed: int, end: threading.Event, history: History
+    ) -> None:
+        """Make its choices from ``seed``."""
+        super().__init__(name="faults", daemon=True)
+        self._server, self._machines = server, machines
+        self._random = random.Random(seed)
+        self._end, self._history = end, history
+        self._running: dict[str, threading.Thread] = {}
+        """Node or place → the fault that lasts there."""
+
+    def run(self) -> None:
+        """Inject faults until the end."""
+        long_ones = True
+        while not self._end.is_set():
+            faults = self._round()
+            self._random.shuffle(faults)
+            if long_ones:  # first, so that a short soak also has them
+                faults.sort(key=lambda fault: not self._is_long(fault))
+                long_ones = False
+            for fault in faults:
+                if self._end.wait(self._random.choice(PAUSES_S)):
+                    break
+                fault()
+        for thread in self._running.values():
+            thread.join()
+
+    @staticmethod
+    def _is_long(fault: Callable[[], None]) -> bool:
+        return LONG_CUT_S in getattr(fault, "args", ())
+
+    def _round(self) -> list[Callable[[], None]]:
+        on_node, on_link = self._on_a_node, self._on_link
+        return [
+            partial(on_node, self._kill_agent, False),
+            partial(on_node, self._kill_agent, True),
+            partial(on_node, self._leave, 0.0),
+            *(partial(on_node, self._stop_agent, seconds) for seconds in (SHORT_S, 2.0, LONG_S)),
+            *(partial(on_node, self._cut, seconds) for seconds in (CUT_S, LONG_CUT_S)),
+            *(partial(on_node, self._hold, seconds) for seconds in (SHORT_S, CUT_S, LONG_S)),
+            partial(on_node, self._drain, 0.0),
+            *(partial(on_link, hold, seconds) for hold in (False, True) for seconds in (CUT_S, LONG_S)),
+            partial(on_link, False, LONG_CUT_S),
+            *(partial(self._break_process, FaultKind.ENGINE, seconds) for seconds in (0.0, 0.0, LONG_S)),
+            *(partial(self._break_process, FaultKind.WORKER, seconds) for seconds in (0.0, 0.0, SHORT_S, LONG_S)),
+            *(partial(self._break_supervisor, seconds) for seconds in (0.0, 0.0, SHORT_S, 2.0)),
+        ]
+
+    # Faults that last
+
+    def _on_a_node(self, fault: Callable[[NodeUnderTest, TcpLink, float], None], amount: float) -> None:
+        free = [name for name in self._machines.nodes if not self._is_busy(name)]
+        if not free:
+            for thread in self._running.values():
+                thread.join(SHORT_S)
+            free = [name for name in self._machines.nodes if not self._is_busy(name)]
+        if free:
+            name = self._random.choice(free)
+            self._begin(name, partial(fault, *self._machines.nodes[name], amount))
+
+    def _on_link(self, hold: bool, seconds: float) -> None:
+        if not self._is_busy(self._machines.place):
+            self._begin(self._machines.place, partial(self._break_link, hold, seconds))
+
+    def _is_busy(self, place: str) -> bool:
+        return place in self._running and self._running[place].is_alive()
+
+    def _begin(self, place: str, fault: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                fault()
+            except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+                self._history.violate(f"{place}: {type(error).__name__}: {str(error)[:1000]}")
+
+        self._running[place] = threading.Thread(target=guarded, daemon=True)
+        self._running[place].start()
+
+    def _kill_agent(self, node: NodeUnderTest, _link: TcpLink, everything: float) -> None:
+        what = "killed everything of a node" if everything else "killed an agent"
+        with self._history.fault(FaultKind.NODE, node.name, what):
+            pids = [each.pid for each in node.process_tree() if each.pid != node.pid] if everything else []
+            for pid in (node.pid, *pids):
+                with contextlib.suppress(ProcessLookupError):
+                    processes.kill(pid)
+            node.process.wait()
+            self._come_back(node)
+
+    def _leave(self, node: NodeUnderTest, _link: TcpLink, _amount: float) -> None:
+        with self._history.fault(FaultKind.NODE, node.name, "told a node to leave"):
+            node.process.send_signal(signal.SIGTERM)
+            if (status := node.wait_end()) != 0:
+                self._history.violate(f"an agent that was told to leave ended with {status}")
+            self._come_back(node)
+
+    def _come_back(self, node: NodeUnderTest) -> None:
+        node.assert_nothing_left(GONE_S)
+        self._end.wait(self._random.choice(AWAY_S))
+        node.start_again()
+        self._wait_joined(node)
+
+    def _stop_agent(self, node: NodeUnderTest, _link: TcpLink, seconds: float) -> None:
+        with self._history.fault(FaultKind.NODE, node.name, f"stopped an agent for {seconds:g} s"):
+            stop_for(node.pid, seconds, self._end)
+            self._wait_joined(node)
+
+    def _cut(self, node: NodeUnderTest, link: TcpLink, seconds: float) -> None:
+        with self._history.fault(FaultKind.NODE, node.name, f"cut the link of a node for {seconds:g} s"):
+            link.cut()
+            self._end.wait(seconds)
+            link.heal()
+            self._wait_joined(node)
+
+    def _hold(self, node: NodeUnderTest, link: TcpLink, seconds: float) -> None:
+        with self._history.fault(FaultKind.NODE, node.name, f"held the link of a node for {seconds:g} s"):
+            link.hold()
+            self._end.wait(seconds)
+            link.heal()
+            self._wait_joined(node)
+
+    def _wait_joined(self, node: NodeUnderTest) -> None:
+        """Wait until a node is in the server again. What it had may have been lost meanwhile, and must then have ended."""
+
+        def back() -> bool:
+            with contextlib.suppress(OSError, KeyError, ValueError):
+                return joined(self._server, node.name)
+            return False
+
+        wait_for(back, f"{node.name} is back: {node.printed} {node.lines[-3:]}", 40.0)
+
+    def _drain(self, node: NodeUnderTest, _link: TcpLink, _amount: float) -> None:
+        with self._history.fault(FaultKind.DRAIN, node.name, "drained a node"):
+            self._order(node.name, "drain")
+            self._end.wait(self._random.choice(DRAINED_S))
+            self._order(node.name, "undrain")
+
+    def _order(self, node: str, verb: str) -> None:
+        def done() -> bool:
+            path = f"/internal/nodes/{node}/{verb}"
+            with contextlib.suppress(OSError):
+                return self._server.client.post(path, {}, 30.0, **self._server.admin_headers).status == 200
+            return False
+
+        wait_for(done, f"{verb} of {node}", 40.0)
+
+    def _break_link(self, hold: bool, seconds: float) -> None:
+        link, place = self._machines.link, self._machines.place
+        with self._history.fault(
+            FaultKind.LINK, place, f"{'held' if hold else 'cut'} a gateway's link for {seconds:g} s"
+        ):
+            (link.hold if hold else link.cut)()
+            self._end.wait(seconds)
+            link.heal()
+
+    # Processes
+
+    def _break_process(self, kind: FaultKind, seconds: float) -> None:
+        """Kill or stop a worker or an engine somewhere."""
+        place = self._random.choice([HEAD, *self._machines.nodes])
+        machine = self._server if place == HEAD else self._machines.nodes[place][0]
+        tree = machine.process_tree()
+        workers = {each.pid: each for each in tree if each.runs("workers")}
+        engines = [each for each in tree if each.parent in workers]
+        found = engines if kind is FaultKind.ENGINE else list(workers.values())
+        if not found:
+            return
+        chosen = self._random.choice(sorted(found, key=lambda each: each.pid))
+        model = _model_of(
+            chosen if kind is FaultKind.ENGINE else next((e for e in engines if e.parent == chosen.pid), None)
+        )
+        self._break(kind, place, chosen.pid, seconds, model)
+
+    def _break_supervisor(self, seconds: float) -> None:
+        self._break(FaultKind.SUPERVISOR, HEAD, self._server.supervisor_pid, seconds)
+
+    def _break(self, kind: FaultKind, place: str, pid: int, seconds: float, model: str = "") -> None:
+        what = f"stopped for {seconds:g} s" if seconds else "killed"
+        with self._history.fault(kind, place, f"{what}: {kind}", model), contextlib.suppress(ProcessLookupError):
+            if seconds:
+                stop_for(pid, seconds, self._end)
+            else:
+                processes.kill(pid)
+
+
+def _model_of(engine: ProcessInfo | None) -> str:
+    """Return the model of an engine's command line; empty if it has none."""
+    files = [word.rpartition("/")[2] for word in engine.words if word.endswith(".gguf")] if engine else []
+    return f"extra.{files[0].removesuffix('.gguf')}" if files else ""
