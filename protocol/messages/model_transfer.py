@@ -1,21 +1,24 @@
 """Model files of other nodes: the messages of the jobs that send them, that fetch them, and that look for them.
 
 A file is fetched over HTTP from the head, or from another node that has it. Only a sender's own node knows the path that an id means.
+What its sha256 is, the head says over the bus: no sender is believed.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from protocol.failures import Failure
+from protocol.messages.model_files import CheckpointSource
 from protocol.models.recipes import ModelSpec
 from protocol.wire.envelope import control_message
 
 FileId = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class FileRoot(enum.StrEnum):
@@ -44,6 +47,8 @@ class TransferFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """When its content was changed. Copies get the same time."""
     blob: str = ""
     """The name of the hub's blob that it is a link to. That is the digest of its content; empty: it is not such a link."""
+    sha256: Sha256 | Literal[""] = ""
+    """As it is recorded where the file comes from. Without this and without a blob, the head computes it: :class:`UseSenders`."""
 
 
 class FileSender(msgspec.Struct, frozen=True):
@@ -57,22 +62,26 @@ class FileSender(msgspec.Struct, frozen=True):
 class StartFileTransfer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job on the node that lacks a model: look for its files, and fetch those that are missing.
 
-    ``sources`` are tried in their order, again and again as long as bytes arrive; without any, it waits for some. ``key`` is what
+    ``senders`` are tried in their order, again and again as long as bytes arrive; without any, it waits for some. ``key`` is what
     they demand.
     """
 
     spec: ModelSpec
     """The model. The job needs its name; the rest is for a supervisor that takes over."""
     files: list[TransferFile]
-    sources: list[FileSender] = []
+    senders: list[FileSender] = []
     key: str = ""
+    downloads: list[CheckpointSource] = []
+    """Where the model can be downloaded from, as on the head. The job does so when no sender helps."""
 
 
 @control_message
-class UseSources(msgspec.Struct, frozen=True):
-    """Supervisor → job that fetches files: these are the senders from now on."""
+class UseSenders(msgspec.Struct, frozen=True):
+    """Supervisor → job that fetches files: from now on these are the senders, and these digests are known."""
 
-    sources: list[FileSender]
+    senders: list[FileSender]
+    digests: dict[FileId, Sha256] = {}
+    """The sha256 of files, as the head has computed them."""
 
 
 @control_message
@@ -92,6 +101,8 @@ class FilesFetched(msgspec.Struct, frozen=True, omit_defaults=True):
     paths: dict[str, str]
     found: list[str] = []
     """Those paths on the node that were there, under the head's own path: they may be in a folder that both share."""
+    refused: list[str] = []
+    """Nodes that sent other bytes than those of the head."""
 
 
 @control_message
@@ -126,7 +137,7 @@ class SharedFile(msgspec.Struct, frozen=True):
 
 
 @control_message
-class ShareFiles(msgspec.Struct, frozen=True):
+class ShareFiles(msgspec.Struct, frozen=True, omit_defaults=True):
     """Supervisor → job: send these files, and no others, to everything that shows the key. A later message replaces the files.
 
     It listens at its node's address on a port that the system chooses.
@@ -134,13 +145,17 @@ class ShareFiles(msgspec.Struct, frozen=True):
 
     key: str
     files: list[SharedFile] = []
+    digested: list[FileId] = []
+    """Those of which it also reports the sha256: only the head is asked for any."""
 
 
 @control_message
-class SharingFiles(msgspec.Struct, frozen=True):
-    """Job → supervisor: it sends the files of :class:`ShareFiles` at this ``HOST:PORT``."""
+class SharingFiles(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Job → supervisor: it sends the files of :class:`ShareFiles` at this ``HOST:PORT``. Again for each digest that it has computed."""
 
     address: str
+    digests: dict[FileId, Sha256] = {}
+    """All that are known of the files in ``digested``."""
 
 
 @control_message

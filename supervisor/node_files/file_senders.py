@@ -1,16 +1,17 @@
 """The jobs that send model files to other nodes: one on each node that is asked for some, as long as it is.
 
-All have the same key. A job that ends is replaced, at another address.
+All have the same key. A job that ends is replaced, at another address. The one on the head also computes the sha256 of files.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from protocol.messages.model_transfer import FileSender, SharedFile, ShareFiles, SharingFailed, SharingFiles
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
@@ -35,6 +36,8 @@ class _Sender:
         """Empty until its job has reported it."""
         self.sent = {file.id: file for file in sent}
         """The files that it was last told of."""
+        self.digests: Mapping[str, str] = {}
+        """Id → sha256, as it has reported them."""
 
 
 class FileSenders:
@@ -46,11 +49,13 @@ class FileSenders:
         self.key = secrets.token_hex(32)
         """What a receiver must have."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when a sender has got an address, or has lost it."""
+        """Called when a sender has got an address, or has lost it, or has computed a digest."""
         self._senders: dict[str, _Sender] = {}
         """By node."""
         self._shared: dict[str, dict[str, list[SharedFile]]] = {}
         """Node → transfer → the files that it needs from there."""
+        self._digested: dict[str, list[str]] = {}
+        """Transfer → the files that it needs the sha256 of."""
         self._pauses: dict[str, float] = {}
         """Node → how long it waits for the next sender, since the last one got no address."""
 
@@ -58,9 +63,10 @@ class FileSenders:
         """Return the handlers of these messages."""
         return {SharingFiles: self._sharing, SharingFailed: self._failed}
 
-    def share(self, node: str, transfer: str, files: list[SharedFile]) -> None:
-        """Let a node send these files until the transfer has ended."""
+    def share(self, node: str, transfer: str, files: list[SharedFile], digested: list[str]) -> None:
+        """Let a node send these files until the transfer has ended. ``digested``: those that it needs the sha256 of."""
         self._shared.setdefault(node, {})[transfer] = files
+        self._digested[transfer] = digested
         if node in self._senders:
             self._tell(self._senders[node], node)
         else:
@@ -68,6 +74,7 @@ class FileSenders:
 
     def ended(self, transfer: str) -> None:
         """A transfer has ended: its files are not sent any more, unless another one needs them."""
+        self._digested.pop(transfer, None)
         for node, shared in self._shared.items():
             if shared.pop(transfer, None) is not None and node in self._senders:
                 self._tell(self._senders[node], node)
@@ -78,6 +85,11 @@ class FileSenders:
         """Return those of these nodes that can send now, in their order."""
         found = ((node, self._senders.get(node)) for node in nodes)
         return [FileSender(node, sender.address) for node, sender in found if sender is not None and sender.address]
+
+    def digests(self, files: Iterable[str]) -> dict[str, str]:
+        """Return the sha256 of those of these files that the head has computed."""
+        known = self._senders[HEAD].digests if HEAD in self._senders else {}
+        return {each: known[each] for each in files if each in known}
 
     def node_left(self, node: str) -> None:
         """A node is gone, with its job."""
@@ -99,8 +111,12 @@ class FileSenders:
             return
         files = self._files(node)
         self._senders[node] = _Sender(
-            self._jobs.start(MODULE, self._ended, ShareFiles(self.key, list(files.values())), node), files.values()
+            self._jobs.start(MODULE, self._ended, self._order(node, files), node), files.values()
         )
+
+    def _order(self, node: str, files: Mapping[str, SharedFile]) -> ShareFiles:
+        digested = {each for transfer in self._digested.values() for each in transfer} if node == HEAD else ()
+        return ShareFiles(self.key, list(files.values()), sorted(digested))
 
     def _files(self, node: str) -> dict[str, SharedFile]:
         return {file.id: file for files in self._shared.get(node, {}).values() for file in files}
@@ -110,7 +126,7 @@ class FileSenders:
         files = self._files(node)
         if sender.address and files != sender.sent:
             sender.sent = files
-            self._bus.send(sender.job, ShareFiles(self.key, list(files.values())))
+            self._bus.send(sender.job, self._order(node, files))
 
     def _of_job(self, job: str) -> tuple[str, _Sender] | None:
         return next(((node, sender) for node, sender in self._senders.items() if sender.job == job), None)
@@ -119,7 +135,7 @@ class FileSenders:
         found = self._of_job(job)
         if found is not None:
             node, sender = found
-            sender.address = message.address
+            sender.address, sender.digests = message.address, message.digests
             self._pauses.pop(node, None)
             self._tell(sender, node)
             self.on_change()

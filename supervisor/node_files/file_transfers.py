@@ -1,7 +1,7 @@
 """The copies of model files on other nodes: made for loads, looked for when a node joins, removed with their models.
 
 One job on the receiving node for each set of files, whatever number of loads waits for it. A load that is cancelled does not end the
-copy. The files come from the head, and from other nodes that have them.
+copy. The files come from the head, and from other nodes that have them, and else from where the model was downloaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from protocol.failures import Code, Failure
-from protocol.messages.model_files import StartRemoval
+from protocol.messages.model_files import CheckpointSource, StartRemoval
 from protocol.messages.model_transfer import (
     FetchFailed,
     FilesCopied,
@@ -20,7 +20,7 @@ from protocol.messages.model_transfer import (
     SharedFile,
     StartFileTransfer,
     TransferFile,
-    UseSources,
+    UseSenders,
 )
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
@@ -47,8 +47,8 @@ class _Transfer:
 
     def __init__(self, node: str, order: StartFileTransfer) -> None:
         self.node, self.spec, self.files = node, order.spec, order.files
-        self.sources = order.sources
-        """Where its job fetches from, as it was told last."""
+        self.senders, self.digests = order.senders, dict[str, str]()
+        """What its job was told last."""
         self.models = {order.spec.name}
         """The models whose loads wait for it."""
         self.reported: FilesCopied | None = None
@@ -73,15 +73,17 @@ class FileTransfers:
         decisions: Decisions,
     ) -> None:
         """``node_files`` is told what arrives."""
-        self._loop, self._jobs, self._bus = loop, jobs, bus
+        self._loop, self._jobs, self._bus, self._models = loop, jobs, bus, models
         self._node_files, self._senders, self._folders = node_files, senders, folders
         self._scheduler, self._decisions = scheduler, decisions
         self._transfers: dict[str, _Transfer] = {}
         """By job."""
         self._nodes: set[str] = set()
+        self._refused: set[tuple[str, FilesKey]] = set()
+        """Nodes, and the files of which they have sent other bytes than those of the head."""
         senders.on_change = self._senders_changed
         self._lookups = FileLookups(
-            loop, jobs, models, node_files, lambda spec: transfer_files(spec, folders, senders.key)
+            loop, jobs, models, node_files, lambda spec: transfer_files(spec, folders, senders.key, [])
         )
         self._lookups.is_there, self._lookups.on_found = self._nodes.__contains__, decisions.reconcile
 
@@ -104,15 +106,16 @@ class FileTransfers:
             running.models.add(model)
             self._tell_progress(running)
             return
+        downloads = self._downloads(spec)
         try:
-            files = transfer_files(spec, self._folders, self._senders.key)
+            files = transfer_files(spec, self._folders, self._senders.key, downloads)
         except OSError as problem:
             reason = f"the files of {model} cannot be copied to {node}: one of them cannot be read ({problem.strerror})"
             failure = Failure(Code.MODEL_UNUSABLE, reason, model=model, detail=str(problem))
             self._loop.call_later(0.0, partial(self._report, {model}, node, failure))
             return
-        sources = self._senders.addresses(self._source_nodes(node, spec))
-        order = StartFileTransfer(spec, files, sources, self._senders.key)
+        senders = self._senders.addresses(self._sender_nodes(node, spec))
+        order = StartFileTransfer(spec, files, senders, self._senders.key, downloads)
         job = self._jobs.start(MODULE, self._transfer_ended, order, node)
         transfer = self._transfers[job] = _Transfer(node, order)
         transfer.models = {model}
@@ -123,40 +126,49 @@ class FileTransfers:
         running = self._transfers.values()
         return next((each for each in running if each.node == node and files_key(each.spec) == key), None)
 
-    def _source_nodes(self, node: str, spec: ModelSpec) -> list[str]:
+    def _downloads(self, spec: ModelSpec) -> list[CheckpointSource]:
+        """Return where a model can be downloaded from."""
+        entry = self._models.find(spec.name)
+        return entry.sources if entry is not None else []
+
+    def _sender_nodes(self, node: str, spec: ModelSpec) -> list[str]:
         """Return the nodes to fetch from: the one first that sends the fewest copies now, the head before others."""
-        busy = [each.sources[0].node for each in self._transfers.values() if each.sources]
-        nodes = [
-            HEAD,
-            *(other for other in self._node_files.nodes_with(spec) if other != node and other in self._nodes),
+        busy = [each.senders[0].node for each in self._transfers.values() if each.senders]
+        key = files_key(spec)
+        others = [
+            other
+            for other in self._node_files.nodes_with(spec)
+            if other != node and other in self._nodes and (other, key) not in self._refused
         ]
-        return sorted(nodes, key=busy.count)
+        return sorted([HEAD, *others], key=busy.count)
 
     def _share(self, job: str, transfer: _Transfer) -> None:
         """Let the nodes that have the files send them."""
-        for node in self._source_nodes(transfer.node, transfer.spec):
+        digested = [file.id for file in transfer.files if not (file.blob or file.sha256)]
+        for node in self._sender_nodes(transfer.node, transfer.spec):
             paths = self._node_files.paths(node, transfer.spec)
-            self._senders.share(node, job, shared_files(transfer.files, paths))
+            self._senders.share(node, job, shared_files(transfer.files, paths), digested)
 
     def _senders_changed(self) -> None:
         for job, transfer in self._transfers.items():
-            self._update_sources(job, transfer)
+            self._update_senders(job, transfer)
 
-    def _update_sources(self, job: str, transfer: _Transfer) -> None:
-        """Tell a job where it can fetch from, if that has changed since its order."""
-        nodes = [sender.node for sender in transfer.sources]
-        others = [node for node in self._source_nodes(transfer.node, transfer.spec) if node not in nodes]
-        sources = self._senders.addresses([*nodes, *others])
-        if transfer.reported is not None and sources != transfer.sources:
-            transfer.sources = sources
-            self._bus.send(job, UseSources(sources))
+    def _update_senders(self, job: str, transfer: _Transfer) -> None:
+        """Tell a job from whom it can fetch, and which digests are known, if that has changed since it was told."""
+        nodes = [sender.node for sender in transfer.senders]
+        others = [node for node in self._sender_nodes(transfer.node, transfer.spec) if node not in nodes]
+        senders = self._senders.addresses([*nodes, *others])
+        digests = {**transfer.digests, **self._senders.digests(file.id for file in transfer.files)}
+        if transfer.reported is not None and (senders, digests) != (transfer.senders, transfer.digests):
+            transfer.senders, transfer.digests = senders, digests
+            self._bus.send(job, UseSenders(senders, digests))
 
     def _copied(self, job: str, message: FilesCopied, _payload: bytes) -> None:
         transfer = self._transfers.get(job)
         if transfer is None:
             return
         transfer.reported = message
-        self._update_sources(job, transfer)
+        self._update_senders(job, transfer)
         self._tell_progress(transfer)
 
     def _tell_progress(self, transfer: _Transfer) -> None:
@@ -170,6 +182,9 @@ class FileTransfers:
         if transfer is not None:
             self._node_files.found(transfer.node, transfer.spec, message.paths, message.found)
             transfer.complete = True
+            for node in message.refused:
+                log.error("a node has sent other bytes than those of the head", node=node, model=transfer.spec.name)
+                self._refused.add((node, files_key(transfer.spec)))
         self._jobs.dismiss(job)
 
     def _failed(self, job: str, message: FetchFailed, _payload: bytes) -> None:
@@ -208,6 +223,7 @@ class FileTransfers:
     def node_left(self, node: str) -> None:
         """Forget a node. Its jobs end by themselves."""
         self._nodes.discard(node)
+        self._refused = {each for each in self._refused if each[0] != node}
         self._node_files.node_left(node)
         self._senders.node_left(node)
 

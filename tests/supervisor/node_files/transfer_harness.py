@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from protocol.failures import Failure
+from protocol.messages.model_files import CheckpointSource
 from protocol.messages.model_transfer import (
     FilesCopied,
     FileSender,
     ShareFiles,
     SharingFiles,
     StartFileTransfer,
-    UseSources,
+    UseSenders,
 )
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
@@ -48,6 +49,7 @@ class TransferHarness:
         """What the scheduler was told."""
         self.copied: list[tuple[str, str, int, int]] = []
         self.specs: dict[str, ModelSpec] = {}
+        self.downloads: dict[str, list[CheckpointSource]] = {}
         self.node_files = NodeFiles()
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._loop: Any = SimpleNamespace(
@@ -67,6 +69,7 @@ class TransferHarness:
         models: Any = SimpleNamespace(
             entries=lambda show_all: [SimpleNamespace(id=name) for name in self.specs] if not show_all else [],
             spec=lambda name, _asked: self.specs[name],
+            find=lambda name: SimpleNamespace(sources=self.downloads.get(name, [])),
         )
         scheduler: Any = SimpleNamespace(
             files_fetched=lambda model, node, failure, _now: self.fetched.append((model, node, failure)),
@@ -126,16 +129,18 @@ class TransferHarness:
         ended = self.jobs.pop(job)
         ended.ended(job, why)
 
-    def share_at(self, address: str, node: str = HEAD) -> None:
-        self.say(self.sharing(node), SharingFiles(address))
+    def share_at(self, address: str, node: str = HEAD, digests: dict[str, str] | None = None) -> None:
+        self.say(self.sharing(node), SharingFiles(address, digests or {}))
 
-    def sources(self, job: StartedJob) -> list[FileSender]:
-        """Return where a job fetches from, as it was told last."""
+    def last_senders(self, job: StartedJob) -> UseSenders:
+        """Return what a job that fetches was told last."""
         order: StartFileTransfer = job.order
-        orders = [
-            message.sources for peer, message in self.sent if peer == job.name and isinstance(message, UseSources)
-        ]
-        return (orders or [order.sources])[-1]
+        orders = [message for peer, message in self.sent if peer == job.name and isinstance(message, UseSenders)]
+        return (orders or [UseSenders(order.senders)])[-1]
+
+    def senders_of(self, job: StartedJob) -> list[FileSender]:
+        """Return where a job fetches from, as it was told last."""
+        return self.last_senders(job).senders
 
     def shared(self, node: str = HEAD) -> dict[str, str]:
         """Return the files that a node may send, as its job was told last: id → path."""

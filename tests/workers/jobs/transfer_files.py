@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol.messages.model_transfer import FileRoot, FileSender, SharedFile, TransferFile
-from workers.jobs.model_transfer.file_digests import FileDigests
 from workers.jobs.model_transfer.file_server import FileServer
 
 KEY = "k" * 64
@@ -37,10 +36,10 @@ def file_id(path: Path) -> str:
 
 
 def transfer_file(path: Path, name: str = "", root: FileRoot = FileRoot.OTHER, blob: str = "") -> TransferFile:
-    facts = path.stat()
-    return TransferFile(
-        file_id(path), str(path), root, name or f"d1/{path.name}", facts.st_size, facts.st_mtime_ns, blob
-    )
+    """Return a file as the head registers it; without a blob it has a digest on record."""
+    facts, place = path.stat(), name or f"d1/{path.name}"
+    digest = "" if blob else hashlib.sha256(path.read_bytes()).hexdigest()
+    return TransferFile(file_id(path), str(path), root, place, facts.st_size, facts.st_mtime_ns, blob, digest)
 
 
 def shared(file: TransferFile, path: Path | None = None) -> SharedFile:
@@ -78,9 +77,9 @@ def serving(server: FileServer) -> Iterator[FileServer]:
 
 
 @contextmanager
-def sender(cache: Path, *files: SharedFile, node: str = "head") -> Iterator[FileSender]:
+def sender(*files: SharedFile, node: str = "head") -> Iterator[FileSender]:
     """Send these files."""
-    server = FileServer(HOST, KEY, FileDigests(str(cache)))
+    server = FileServer(HOST, KEY)
     server.files = {file.id: file for file in files}
     with serving(server):
         yield FileSender(node, server.address)

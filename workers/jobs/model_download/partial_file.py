@@ -15,6 +15,10 @@ _GIT_DIGEST_LENGTH: Final = 40
 """Digits of git's digest, which small files have at the hub."""
 
 
+class DamagedError(SourceError):
+    """All bytes are there, and size or digest is wrong."""
+
+
 class PartialFile:
     """The partial file of a download, opened to append."""
 
@@ -80,7 +84,7 @@ class PartialFile:
         """Do nothing: writes are not buffered."""
 
     def check(self, sha256: str = "") -> None:
-        """Write it to the disk; raises :class:`SourceError` if size or digest differ from the source's. ``sha256``: instead of the etag."""
+        """Write it to the disk; raises :class:`DamagedError` if size or digest differ from the source's. ``sha256``: instead of the etag."""
         os.fsync(self._file.fileno())
         if not self._in_order:
             self._digest = self._fresh()
@@ -88,4 +92,4 @@ class PartialFile:
                 while block := file.read(disk.BLOCK_BYTES):
                     self._digest.update(block)
         if self.tell() != self._size or self._digest.hexdigest() != (sha256 or self._etag):
-            raise SourceError(f"it arrived damaged (its digest differs from that of {self._source})")
+            raise DamagedError(f"it arrived damaged (its digest differs from that of {self._source})")

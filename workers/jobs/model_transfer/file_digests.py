@@ -1,10 +1,9 @@
-"""The sha256 of files that are sent: each is computed once, and kept with the size and the time of change of its file."""
+"""The sha256 of files on this node: each is computed once, and kept with the size and the time of change of its file."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from pathlib import Path
 from typing import IO, Final
 
@@ -51,53 +50,33 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class FileDigests:
-    """The digests that are known, and those that are being computed. For several threads."""
+    """The digests that are known."""
 
     def __init__(self, cache_dir: str) -> None:
         """Read what is known. Without a readable file, that is nothing."""
         self._path = Path(cache_dir) / FILE
-        self._lock = threading.Lock()
-        self._computing: set[SharedFile] = set()
-        self._problems: dict[SharedFile, ChangedError] = {}
         try:
             self._known = msgspec.json.decode(small_files.read_small_file(self._path), type=dict[str, _Record])
         except (OSError, *DECODE_ERRORS):
             self._known = {}
 
     def get(self, file: SharedFile) -> str:
-        """Return a digest, or nothing while a thread computes it; raises :class:`ChangedError` if the file was another one then."""
-        with self._lock:
-            record = self._known.get(file.path)
-            if record is not None and (record.size, record.mtime_ns) == (file.size, file.mtime_ns):
-                return record.sha256
-            problem = self._problems.pop(file, None)
-            if problem is not None:
-                raise problem
-            if file not in self._computing:
-                self._computing.add(file)
-                threading.Thread(target=self._compute, args=(file,), name="digest", daemon=True).start()
-        return ""
-
-    def _compute(self, file: SharedFile) -> None:
-        digest, problem = "", ChangedError("it cannot be read")
+        """Return a digest, computed if it is not known; raises :class:`ChangedError` if the file is not the registered one."""
+        record = self._known.get(file.path)
+        if record is not None and (record.size, record.mtime_ns) == (file.size, file.mtime_ns):
+            return record.sha256
         try:
             with opened(file) as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
                 check_unchanged(stream, file)
-        except OSError as error:
-            digest, problem = "", ChangedError(str(error))
-        except ChangedError as error:
-            digest, problem = "", error
-        with self._lock:
-            self._computing.discard(file)
-            if not digest:
-                self._problems[file] = problem
-                return
-            self._known.pop(file.path, None)
-            self._known[file.path] = _Record(file.size, file.mtime_ns, digest)
-            for oldest in list(self._known)[: max(0, len(self._known) - MAX_RECORDS)]:
-                del self._known[oldest]
-            self._write()
+        except OSError as problem:
+            raise ChangedError(str(problem)) from problem
+        self._known.pop(file.path, None)
+        self._known[file.path] = _Record(file.size, file.mtime_ns, digest)
+        for oldest in list(self._known)[: max(0, len(self._known) - MAX_RECORDS)]:
+            del self._known[oldest]
+        self._write()
+        return digest
 
     def _write(self) -> None:
         """Keep what is known. If that fails, another process computes it again."""

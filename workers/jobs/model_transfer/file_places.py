@@ -7,10 +7,12 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from protocol.messages.model_transfer import FileRoot, FilesFetched, TransferFile
+from workers.jobs import disk
 from workers.jobs.errors import SourceError
 
 OTHER_FILES: Final = "node_files"
 """The folder in the cache directory for files that are in neither cache on the head."""
+_PARTIAL: Final = ".incomplete"
 _NS: Final = 1_000_000_000
 
 
@@ -70,3 +72,44 @@ def is_same(path: Path, file: TransferFile) -> bool:
         return False
     # Whole seconds: that is all that some file systems keep.
     return facts.st_mtime_ns // _NS == file.mtime_ns // _NS
+
+
+def partial(place: FilePlace, file: TransferFile) -> Path:
+    """Return where the content of a file grows: another content has another name."""
+    if place.link is not None:  # the name that the hub's library uses
+        return place.link.with_name(f"{file.blob}{_PARTIAL}")
+    return place.path.with_name(f".{place.path.name}.{file.id}{_PARTIAL}")
+
+
+def is_there(place: FilePlace, file: TransferFile) -> bool:
+    """Return whether the content of a file is there, also of a blob that has no such name yet."""
+    return disk.size_of(place.link) == file.size if place.link is not None else is_same(place.path, file)
+
+
+def remove_others(place: FilePlace) -> None:
+    """Remove parts of former contents of the same file."""
+    if place.link is None:
+        for left in place.path.parent.glob(f".{_escaped(place.path.name)}.*{_PARTIAL}"):
+            left.unlink(missing_ok=True)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def make_link(place: FilePlace) -> None:
+    """Give a blob its name in a snapshot."""
+    path, link = place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target = os.path.relpath(str(link), path.parent)
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.replace(path)
+
+
+def existing(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that exists."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder

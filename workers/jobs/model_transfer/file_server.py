@@ -17,7 +17,7 @@ from typing import Final
 
 from protocol.messages.model_transfer import SharedFile
 from protocol.wire.bus_address import is_unspecified
-from workers.jobs.model_transfer.file_digests import ChangedError, FileDigests, opened
+from workers.jobs.model_transfer.file_digests import ChangedError, opened
 
 MAX_TRANSFERS: Final = 32
 """Requests with the key that are answered at a time."""
@@ -27,7 +27,7 @@ KEY_S: Final = 5.0
 """How long a connection may take to send a whole request."""
 _SILENCE_S: Final = 20.0
 """How long a receiver may take no byte."""
-_PATH: Final = re.compile(r"/(files|digests)/([0-9a-f]{32})")
+_PATH: Final = re.compile(r"/files/([0-9a-f]{32})")
 _RANGE: Final = re.compile(r"bytes=([0-9]{1,18})-")
 
 
@@ -37,14 +37,13 @@ class FileServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 4 * MAX_STRANGERS
 
-    def __init__(self, host: str, key: str, digests: FileDigests) -> None:
+    def __init__(self, host: str, key: str) -> None:
         """Listen on a port of this address that the system chooses; raises OSError if that is impossible."""
         if is_unspecified(host):
             raise OSError("that means all addresses of the machine")
         self.address_family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
         self.files: Mapping[str, SharedFile] = {}
         """Id → file. Another mapping may take its place at any time."""
-        self.digests = digests
         self._expected = f"Bearer {key}".encode()
         self._free = threading.BoundedSemaphore(MAX_TRANSFERS)
         self._lock = threading.Lock()
@@ -124,7 +123,7 @@ class _Request(BaseHTTPRequestHandler):
     timeout = _SILENCE_S
 
     def do_GET(self) -> None:
-        """Answer with a file, the rest of one, or a digest."""
+        """Answer with a file, or the rest of one."""
         if not self.server.authorizes(self.headers.get("Authorization", "")):
             self._answer(401)
             return
@@ -136,22 +135,14 @@ class _Request(BaseHTTPRequestHandler):
 
     def _answer_with_file(self) -> None:
         asked = _PATH.fullmatch(self.path)
-        file = self.server.files.get(asked[2]) if asked else None
-        if asked is None or file is None:
+        file = self.server.files.get(asked[1]) if asked else None
+        if file is None:
             self._answer(404)
             return
         try:
-            if asked[1] == "digests":
-                self._send_digest(file)
-            else:
-                self._send_file(file)
+            self._send_file(file)
         except ChangedError:
             self._answer(410)
-
-    def _send_digest(self, file: SharedFile) -> None:
-        opened(file).close()
-        digest = self.server.digests.get(file)
-        self._answer(200 if digest else 202, digest.encode())
 
     def _send_file(self, file: SharedFile) -> None:
         header = self.headers.get("Range", "")
@@ -169,10 +160,9 @@ class _Request(BaseHTTPRequestHandler):
                 self.connection.sendfile(stream, begin, file.size - begin)
             # If it has become shorter, the end of the connection comes too early, and the receiver asks again.
 
-    def _answer(self, status: int, body: bytes = b"") -> None:
-        self._head(status, len(body))
+    def _answer(self, status: int) -> None:
+        self._head(status, 0)
         self.end_headers()
-        self.wfile.write(body)
 
     def _head(self, status: int, length: int) -> None:
         self.close_connection = True

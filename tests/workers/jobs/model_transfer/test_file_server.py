@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from protocol.messages.model_transfer import TransferFile
 from tests.support.waiting import wait_for
 from tests.workers.jobs.transfer_files import HOST, KEY, ask, content, serving, shared, transfer_file, written
 from workers.jobs.model_transfer import file_server
-from workers.jobs.model_transfer.file_digests import FILE, FileDigests
 from workers.jobs.model_transfer.file_server import MAX_STRANGERS, MAX_TRANSFERS, FileServer
 
 DATA = content(100_003)
@@ -28,22 +26,10 @@ def file(tmp_path: Path) -> TransferFile:
 
 @pytest.fixture
 def server(tmp_path: Path, file: TransferFile) -> Iterator[FileServer]:
-    server = FileServer(HOST, KEY, FileDigests(str(tmp_path / "cache")))
+    server = FileServer(HOST, KEY)
     server.files = {file.id: shared(file)}
     with serving(server):
         yield server
-
-
-def digest_of(address: str, file: TransferFile) -> tuple[int, bytes]:
-    """Ask for a digest until it is computed."""
-    answers = []
-
-    def computed() -> bool:
-        answers.append(ask(address, f"/digests/{file.id}")[:2])
-        return answers[-1][0] != 202
-
-    wait_for(computed, "the digest is computed")
-    return answers[-1]
 
 
 RANGES = [
@@ -68,7 +54,7 @@ def test_a_file_or_its_rest(
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", f"Bearer {KEY}x", f"Basic {KEY}", KEY, "Bearer é"])
 def test_without_the_key_nothing_is_known(server: FileServer, file: TransferFile, header: str) -> None:
-    for path in (f"/files/{file.id}", f"/digests/{file.id}", "/", "/files/" + 32 * "0"):
+    for path in (f"/files/{file.id}", "/", "/files/" + 32 * "0"):
         assert ask(server.address, path, Authorization=header)[:2] == (401, b""), path
 
 
@@ -78,7 +64,7 @@ def test_without_the_key_nothing_is_known(server: FileServer, file: TransferFile
         "/",
         "/files",
         "/files/",
-        "/digests/",
+        "/digests/ID",
         "/files/" + 32 * "0",
         "/files/../../etc/passwd",
         "/files/%2e%2e/%2e%2e/etc/passwd",
@@ -129,7 +115,6 @@ def test_another_file_under_the_same_path_is_not_sent(
 ) -> None:
     change(Path(file.path))
     assert ask(server.address, f"/files/{file.id}")[:2] == (410, b"")
-    assert ask(server.address, f"/digests/{file.id}")[:2] == (410, b"")
 
 
 def test_a_later_list_of_files_replaces_the_former(server: FileServer, file: TransferFile, tmp_path: Path) -> None:
@@ -137,29 +122,6 @@ def test_a_later_list_of_files_replaces_the_former(server: FileServer, file: Tra
     server.files = {other.id: shared(other)}
     assert ask(server.address, f"/files/{file.id}")[0] == 404
     assert ask(server.address, f"/files/{other.id}")[:2] == (200, b"")
-
-
-def test_a_digest_is_computed_once_and_kept(server: FileServer, file: TransferFile, tmp_path: Path) -> None:
-    expected = hashlib.sha256(DATA).hexdigest().encode()
-    assert digest_of(server.address, file) == (200, expected)
-    assert FileDigests(str(tmp_path / "cache")).get(shared(file)) == expected.decode()
-
-
-@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"x": {"size": 1}}'])
-def test_a_damaged_file_of_digests_is_replaced(tmp_path: Path, file: TransferFile, kept: bytes) -> None:
-    written(tmp_path / "cache" / FILE, kept)
-    digests = FileDigests(str(tmp_path / "cache"))
-    wait_for(lambda: digests.get(shared(file)), "the digest is computed")
-    assert FileDigests(str(tmp_path / "cache")).get(shared(file)) == hashlib.sha256(DATA).hexdigest()
-
-
-def test_the_digest_of_a_former_content_is_not_that_of_the_next(
-    server: FileServer, file: TransferFile, tmp_path: Path
-) -> None:
-    digest_of(server.address, file)
-    other = transfer_file(written(Path(file.path), DATA[::-1] + b"y"))
-    server.files = {other.id: shared(other)}
-    assert digest_of(server.address, other) == (200, hashlib.sha256(DATA[::-1] + b"y").hexdigest().encode())
 
 
 @contextmanager
@@ -219,7 +181,7 @@ def test_transfers_are_bounded(server: FileServer, file: TransferFile, tmp_path:
 
 
 def test_it_listens_on_its_address_alone(tmp_path: Path) -> None:
-    with serving(FileServer("127.0.0.3", KEY, FileDigests(str(tmp_path)))) as server:
+    with serving(FileServer("127.0.0.3", KEY)) as server:
         host, _, port = server.address.rpartition(":")
         assert host == "127.0.0.3"
         assert ask(server.address, "/")[0] == 404

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from msgspec.structs import replace
 
 from protocol.messages.model_transfer import FileRoot, FileSender, FilesFetched, StartFileTransfer, TransferFile
-from protocol.models.recipes import ModelSpec
 from tests.support.ports import free_port
+from tests.workers.jobs.model_transfer.receiving import DATA, SPEC, all_files, fetch, on_another_machine
 from tests.workers.jobs.transfer_files import (
     KEY,
     HubFile,
-    content,
-    hub_file,
     sender,
     shared,
     transfer_file,
@@ -33,46 +30,10 @@ from workers.jobs.model_transfer import file_receiver
 from workers.jobs.model_transfer.file_places import NodeFolders
 from workers.jobs.model_transfer.file_receiver import FileReceiver
 
-SPEC = ModelSpec("m", "shop/tiny", "llamacpp", "cpu", "llm", "/m.gguf")
-DATA = content(300_007)
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> NodeFolders:
-    return NodeFolders(tmp_path / "node" / "hub", tmp_path / "node" / "cache")
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> HubFile:
-    return hub_file(tmp_path / "head" / "hub", DATA)
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> TransferFile:
-    return transfer_file(written(tmp_path / "head" / "models" / "m.gguf", DATA))
-
-
-def fetch(folders: NodeFolders, files: list[TransferFile], senders: list[FileSender], key: str = KEY) -> FilesFetched:
-    return FileReceiver(StartFileTransfer(SPEC, files, senders, key), folders, lambda _seconds: None).run()
-
-
-def all_files(folder: Path) -> set[str]:
-    """Return what is below a folder, without locks."""
-    return {
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if not path.is_dir() and not {".locks", ".file_locks"} & set(path.parts)
-    }
-
-
-def on_another_machine(file: TransferFile) -> TransferFile:
-    """Return a file with a path that only the head has."""
-    return replace(file, path=f"/of-the-head{file.path}")
-
 
 def test_a_file_of_the_hub_arrives_in_its_layout(folders: NodeFolders, hub: HubFile, tmp_path: Path) -> None:
     path, file = folders.hub / hub.file.name, on_another_machine(hub.file)
-    with sender(tmp_path, shared(hub.file)) as head:
+    with sender(shared(hub.file)) as head:
         assert fetch(folders, [file], [head]) == FilesFetched("m", {file.path: str(path)})
     assert path.read_bytes() == DATA
     blob = hashlib.sha256(DATA).hexdigest()
@@ -93,7 +54,7 @@ def test_files_of_all_roots_arrive_with_their_times(folders: NodeFolders, tmp_pa
     ]
     files = [on_another_machine(file) for file in on_head]
     places = [folders.cache / file.name for file in files[:3]] + [folders.cache / "node_files" / files[3].name]
-    with sender(tmp_path, *map(shared, on_head)) as head:
+    with sender(*map(shared, on_head)) as head:
         fetched = fetch(folders, files, [head])
     assert fetched.paths == {file.path: str(place) for file, place in zip(files, places, strict=True)}
     assert fetched.found == []
@@ -106,7 +67,7 @@ def test_files_of_all_roots_arrive_with_their_times(folders: NodeFolders, tmp_pa
 def test_progress_counts_all_files(folders: NodeFolders, other: TransferFile, hub: HubFile, tmp_path: Path) -> None:
     receiver = FileReceiver(StartFileTransfer(SPEC, [other, hub.file], [], KEY), folders)
     assert (receiver.done, receiver.total) == (0, 2 * len(DATA))
-    with sender(tmp_path, shared(other), shared(hub.file)) as head:
+    with sender(shared(other), shared(hub.file)) as head:
         receiver.senders = [head]
         receiver.run()
     assert receiver.done == receiver.total
@@ -127,7 +88,7 @@ def test_another_file_under_the_path_of_the_head_is_not_used(
         written(Path(other.path), DATA[1:])
     else:
         os.utime(other.path, (1, 1))
-    with sender(tmp_path, shared(other, on_head)) as head:
+    with sender(shared(other, on_head)) as head:
         fetched = fetch(folders, [other], [head])
     assert fetched.paths == {other.path: str(folders.cache / "node_files" / other.name)}
     assert Path(fetched.paths[other.path]).read_bytes() == DATA
@@ -157,41 +118,6 @@ def partial_of(folders: NodeFolders, file: TransferFile) -> Path:
     return place.with_name(f".{place.name}.{file.id}.incomplete")
 
 
-@pytest.fixture(params=["hub", "other"])
-def file(request: pytest.FixtureRequest, hub: HubFile, other: TransferFile, tmp_path: Path) -> TransferFile:
-    """A file that is not where the head has it: this process is on another node."""
-    chosen: TransferFile = hub.file if request.param == "hub" else other
-    (tmp_path / "head").rename(tmp_path / "elsewhere")
-    return chosen
-
-
-@pytest.fixture
-def on_head(file: TransferFile, tmp_path: Path) -> Path:
-    return tmp_path / "elsewhere" / Path(file.path).relative_to(tmp_path / "head")
-
-
-@pytest.fixture
-def head(file: TransferFile, on_head: Path, tmp_path: Path) -> Iterator[FileSender]:
-    with sender(tmp_path, shared(file, on_head)) as head:
-        yield head
-
-
-@pytest.fixture
-def begins(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Where each transfer begins."""
-    begins: list[int] = []
-    transfer = FileReceiver._transfer
-
-    def noted(
-        receiver: FileReceiver, sender: FileSender, file: TransferFile, partial: file_receiver.PartialFile
-    ) -> None:
-        begins.append(partial.tell())
-        transfer(receiver, sender, file, partial)
-
-    monkeypatch.setattr(FileReceiver, "_transfer", noted)
-    return begins
-
-
 def test_a_transfer_goes_on_where_the_last_one_ended(
     folders: NodeFolders, file: TransferFile, head: FileSender, begins: list[int]
 ) -> None:
@@ -218,22 +144,10 @@ def test_a_part_that_is_too_long_is_fetched_again(
     assert begins == [0]
 
 
-def test_a_file_that_arrives_damaged_is_not_kept(
-    folders: NodeFolders, hub: HubFile, tmp_path: Path, begins: list[int]
-) -> None:
-    """The sender has other bytes of the same size than the name of the blob says."""
-    wrong = written(tmp_path / "wrong", DATA[::-1])
-    (tmp_path / "head").rename(tmp_path / "elsewhere")
-    with sender(tmp_path, shared(hub.file, wrong)) as head, pytest.raises(SourceError, match="arrived damaged"):
-        fetch(folders, [hub.file], [head])
-    assert all_files(folders.hub) == set()
-    assert begins == [0]
-
-
 def test_the_next_sender_goes_on_where_the_last_one_failed(
     folders: NodeFolders, file: TransferFile, head: FileSender, tmp_path: Path
 ) -> None:
-    with sender(tmp_path / "b") as ignorant:
+    with sender() as ignorant:
         gone = FileSender("a", f"127.0.0.1:{free_port()}")
         fetched = fetch(folders, [file], [gone, FileSender("b", ignorant.address), head])
     assert Path(fetched.paths[file.path]).read_bytes() == DATA
@@ -244,7 +158,7 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_taken_from_another_send
 ) -> None:
     """The registered size is that of before."""
     shorter = written(tmp_path / "shorter", DATA[:1000])
-    with sender(tmp_path / "b", shared(file, shorter), node="b") as first:
+    with sender(shared(file, shorter), node="b") as first:
         fetched = fetch(folders, [file], [first, head])
     assert Path(fetched.paths[file.path]).read_bytes() == DATA
     assert begins == [0, 0]
@@ -354,6 +268,6 @@ def test_parts_of_former_contents_are_removed(folders: NodeFolders, other: Trans
     former = partial_of(folders, other)
     written(former.with_name(f".m.gguf.{32 * 'f'}.incomplete"), b"x")
     neighbour = written(former.with_name(f".n.gguf.{32 * 'f'}.incomplete"), b"x")
-    with sender(tmp_path, shared(other)) as head:
+    with sender(shared(other)) as head:
         fetch(folders, [on_another_machine(other)], [head])
     assert all_files(folders.cache) == {"node_files/d1/m.gguf", str(neighbour.relative_to(folders.cache))}
