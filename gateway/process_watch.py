@@ -48,5 +48,14 @@ class ProcessWatch:
             self._descriptor = -1
 
 
+def watch_instead(watched: ProcessWatch | None, pid: int, callback: Callable[[], None]) -> ProcessWatch:
+    """Return a watch for ``pid``, and close the one of another process; ``watched`` itself if that is for ``pid``."""
+    if watched is not None:
+        if watched.pid == pid and not watched.ended:
+            return watched
+        watched.close()
+    return ProcessWatch(pid, callback)
+
+
 def _ignore() -> None:
     """Do nothing: the watch is closed."""

@@ -34,7 +34,6 @@ ONLY_IN = {
         "workers/worker/bus.py",
         "gateway/bus/log_sender.py",
         "gateway/bus/sockets.py",
-        "gateway/bus/supervisor_socket.py",
     ),
     "falcon": ("gateway/",),
     "gunicorn": ("gateway/",),
@@ -92,7 +91,6 @@ ADDRESSES = {
         "protocol/wire/bus_connection.py",
         "protocol/wire/bus_address.py",
         "supervisor/",
-        "gateway/bus/supervisor_socket.py",
     ),
     "logs": ("supervisor/", "protocol/wire/bus_address.py"),
 }
@@ -133,7 +131,6 @@ PIDS = {
         "supervisor/processes/",
         "supervisor/bus/sockets.py",
         "supervisor/lifecycle/runtime_directory_watch.py",
-        "gateway/bus/supervisor_socket.py",
     ),
     r"\b(keeper_children|KeeperChild|local_placement|LocalPlacement|stale_files|engine_groups|abandoned_processes)\b": (
         "supervisor/processes/",

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import gevent
 import msgspec
@@ -20,7 +20,7 @@ import zmq
 
 from gateway.bus.log_sender import LogSender, RequestLogBuffer
 from gateway.bus.session import SupervisorSession
-from gateway.bus.supervisor_socket import MAX_OUTBOX_MESSAGES, SupervisorSocket
+from gateway.process_watch import ProcessWatch, watch_instead
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.messages.events import unpack_batch
@@ -30,12 +30,19 @@ from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve, envelope, frames
-from protocol.wire.bus_connection import connect_logs
+from protocol.wire.bus_connection import SupervisorDealer, connect_logs
 
 _READ: Final = 1
+MAX_OUTBOX_MESSAGES: Final = 10_000
+"""How many control messages wait for a supervisor that does not read.
+
+Beyond that, only those that must arrive are sent.
+"""
 EVENTS_HIGH_WATER: Final = 100_000
 """Event messages that wait to be read; a worker sends one in each iteration of its loop."""
 READ_ALL_INTERVAL_S: Final = 0.5
+_LINGER_MS: Final = 200
+"""How long the last message to another node may take."""
 _EVENT: Final = struct.Struct("=H")
 _HANDSHAKE_SUCCEEDED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 
@@ -51,7 +58,7 @@ class GatewayBus:
         self._scheduled: set[Callable[[], None]] = set()
         self._closed = False
         """If the loop still calls callbacks, they do nothing then."""
-        self._watchers: list[Any] = []
+        self._unwatch: list[Callable[[], None]] = []
         self._context = zmq.Context()
         self._logs = self._socket(zmq.PUSH)
         self._log_sender = LogSender(self._logs)
@@ -71,12 +78,18 @@ class GatewayBus:
         self._monitor = self._events.get_monitor_socket(monitored)
         self._session = session
         self._process_context = process_context
-        self._supervisor = SupervisorSocket(
-            self._context, self._address, session.id, self._watch, self._supervisor_ended
+        self._supervisor = SupervisorDealer(
+            context=self._context,
+            address=self._address,
+            peer=session.id.encode(),
+            watch=self._watch,
+            read=self._read_control,
+            ended=self._supervisor_ended,
+            limit=MAX_OUTBOX_MESSAGES,
         )
-        self._control_watcher: Any = None
+        self._supervisor_process: ProcessWatch | None = None
         self._handlers = session.open(self)
-        self._watchers += [self._watch(self._events, self._read_events), self._watch(self._monitor, self._read_monitor)]
+        self._unwatch += [self._watch(self._events, self._read_events), self._watch(self._monitor, self._read_monitor)]
         self._timer = gevent.get_hub().loop.timer(READ_ALL_INTERVAL_S, READ_ALL_INTERVAL_S)
         self._timer.start(self._read_all)
         session.connect()
@@ -86,10 +99,17 @@ class GatewayBus:
         socket.linger = 0
         return socket
 
-    def _watch(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> Any:
+    @staticmethod
+    def _watch(socket: zmq.Socket[bytes], read: Callable[[], None]) -> Callable[[], None]:
+        """Call back in the hub when a socket has something to read; return what ends that."""
         watcher = gevent.get_hub().loop.io(socket.getsockopt(zmq.FD), _READ)
         watcher.start(read)
-        return watcher
+
+        def unwatch() -> None:
+            watcher.stop()
+            watcher.close()
+
+        return unwatch
 
     # The supervisor
 
@@ -100,7 +120,7 @@ class GatewayBus:
     def connect_control(self, snapshot: bytes) -> None:
         """Say Hello with ``snapshot`` on a new connection to the supervisor that was found."""
         self.disconnect_control()
-        self._control_watcher = self._watch(self._supervisor.open(), self._read_control)
+        self._supervisor.open()
         context = self._process_context
         node = "" if context.node == HEAD else context.node
         self.send(Hello("gateway", self._session.id, os.getpid(), context.boot, node=node), snapshot)
@@ -108,10 +128,7 @@ class GatewayBus:
     def disconnect_control(self) -> None:
         """Drop the connection with everything that waits in it, if there is one."""
         self._outbox.clear()
-        if self._supervisor.dealer is not None:
-            self._control_watcher.stop()
-            self._control_watcher.close()
-            self._supervisor.drop()
+        self._supervisor.drop()
 
     def connection_is_broken(self) -> bool:
         """Return whether that connection has ended, or could not be made."""
@@ -123,8 +140,9 @@ class GatewayBus:
         return self._supervisor.file
 
     def watch_supervisor(self, pid: int) -> None:
-        """Tell the session when the process with this pid has ended, instead of the one watched before."""
-        self._supervisor.watch_process(pid)
+        """Tell the session when this process of this node has ended, instead of the one watched before."""
+        if not self._supervisor.is_remote:
+            self._supervisor_process = watch_instead(self._supervisor_process, pid, self._supervisor_ended)
 
     def _supervisor_ended(self) -> None:
         if not self._closed:
@@ -276,16 +294,13 @@ class GatewayBus:
         self._log_sender.close()
         self._timer.stop()
         self._timer.close()
-        if self._address.remote and self._supervisor.dealer is not None:
+        if self._supervisor.is_remote and self._supervisor.dealer is not None:
             frames.send(self._supervisor.dealer, envelope.encode(GatewayLeaves()))
-            self._control_watcher.stop()
-            self._control_watcher.close()
-        else:
-            self.disconnect_control()
-        self._supervisor.close()
-        for watcher in self._watchers:
-            watcher.stop()
-            watcher.close()
+        self._supervisor.close(_LINGER_MS if self._supervisor.is_remote else 0)
+        if self._supervisor_process is not None:
+            self._supervisor_process.close()
+        for unwatch in self._unwatch:
+            unwatch()
         self._events.disable_monitor()
         for socket in (self._monitor, self._events, self._logs):
             socket.close()

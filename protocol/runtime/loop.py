@@ -90,6 +90,15 @@ class Loop:
         self._used.add(fd)
         return fd
 
+    def watch(self, source: Socket, callback: Callback) -> Callback:
+        """Call back as :meth:`on_socket` does; returns what removes the callback."""
+        self.on_socket(source, callback)
+
+        def unwatch() -> None:
+            self.on_socket(source, None)
+
+        return unwatch
+
     def used(self, number: int) -> None:
         """Note that something was sent through this socket, so that the loop asks it before it sleeps."""
         self._used.add(number)

@@ -38,6 +38,12 @@ _DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
 _HANDSHAKE_SUCCEEDED: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 _EVENT: Final = struct.Struct("=H")
 """The kind of an event, with which a monitor's message begins."""
+_NEVER_MS: Final = 86_400_000
+"""When a DEALER to another node would connect again by itself, if it were not closed before.
+
+With -1 (never), ZeroMQ drops what was received and not read as soon as the connection ends. On another node, that may be the
+only word of a supervisor's end.
+"""
 _monitors: Final = itertools.count()
 
 S = TypeVar("S", bound=Socket)
@@ -59,20 +65,20 @@ def probe_interval(waited: float) -> float:
 
 
 def is_broken(dealer: Socket) -> bool:
-    """Return whether the only connection of a DEALER has ended, or could not be made."""
+    """Return whether the only connection of a DEALER on this node has ended, or could not be made."""
     return not int(dealer.get(zmq.EVENTS)) & int(zmq.POLLOUT)
 
 
 def connect_once(dealer: S, address: BusAddress, peer: bytes, limit: int = 0) -> S:
     """Return a new DEALER, connected to the supervisor that listens now, or to none.
 
-    When that connection has ended, the socket takes no more messages: ``frames.send`` returns False. ``limit``: how
-    many messages may wait in it, in each direction; 0 (no limit) for a peer that never has more of them under way than
-    requests.
+    When a connection on this node has ended, the socket takes no more messages: ``frames.send`` returns False. One to
+    another node is then closed by its owner. ``limit``: how many messages may wait in it, in each direction; 0 (no limit) for
+    a peer that never has more of them under way than requests.
     """
     dealer.set_hwm(limit)
     dealer.setsockopt(zmq.LINGER, 0)
-    dealer.setsockopt(zmq.RECONNECT_IVL, -1)
+    dealer.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS if address.remote else -1)
     dealer.setsockopt(zmq.ROUTING_ID, peer)
     _connect(dealer, address, address.control)
     return dealer
@@ -131,61 +137,117 @@ class RemoteConnection:
         self.dealer.close(linger)
 
 
-class RemoteSupervisor:
-    """Looks for the supervisor from another node, by connecting to it. At most one connection exists at a time."""
+Watch = Callable[[Socket, Callable[[], None]], Callable[[], None]]
+"""Lets the owner's loop call back when a socket has something to read; returns what ends that."""
+
+
+class SupervisorDealer:
+    """A peer's DEALER to one supervisor after the other, on this node or on another one. At most one exists at a time."""
 
     def __init__(
         self,
         context: zmq.Context[Any],
         address: BusAddress,
         peer: bytes,
-        watch: Callable[[Socket], Callable[[], None]],
+        watch: Watch,
+        read: Callable[[], None],
         ended: Callable[[], None],
         limit: int = 0,
     ) -> None:
-        """``watch`` lets the owner's loop call :meth:`look` when a monitor has something to read, and returns what ends that.
+        """``read`` is called while there is something to read, and may be called when there is nothing.
 
-        ``ended`` is called once for each connection that was taken and has ended. Other arguments as for :func:`connect_once`.
+        ``ended`` is called once for each connection to another node that was opened and has ended, after ``read``: the last
+        message of a supervisor counts. The end of a supervisor on this node is seen by its process. Other arguments as for
+        :func:`connect_once`.
         """
         self._context, self._address, self._peer, self._limit = context, address, peer, limit
-        self._watch, self._ended = watch, ended
+        self._watch, self._read, self._ended = watch, read, ended
+        self.on_refused: Callable[[], None] = lambda: None
+        """Called when a supervisor on another node, or what listens there, does not admit our key."""
+        self.dealer: Socket | None = None
+        """Exists while there is a connection to a supervisor."""
         self._connection: RemoteConnection | None = None
-        self._unwatch: Callable[[], None] = lambda: None
-        self._taken = False
+        """To another node: one that is being made, one that :meth:`open` can use, or that of the dealer."""
+        self._end_noticed = False
+        self._unwatch_dealer: Callable[[], None] = lambda: None
+        self._unwatch_monitor: Callable[[], None] = lambda: None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the supervisor is on another node, so that only the connection to it can be watched."""
+        return self._address.remote
+
+    @property
+    def file(self) -> Path:
+        """The file of the supervisor's socket on this node."""
+        return endpoints.socket_file(endpoints.bus(self._address.runtime))
 
     def find(self) -> int:
-        """Return :data:`ON_OTHER_NODE` if there is a connection, which :meth:`take` returns, otherwise 0; ask again soon."""
-        self.look()
-        connection = self._connection
-        if connection is None:
-            self._taken = False
-            self._connection = RemoteConnection(self._context, self._address, self._peer, self._limit)
-            self._unwatch = self._watch(self._connection.monitor)
-        return ON_OTHER_NODE if connection is not None and connection.connected else 0
+        """Return the pid of the supervisor that accepts connections now, 0 if there is none. Does not wait.
 
-    def take(self) -> Socket:
-        """Return the DEALER of the connection that was found."""
+        From another node: :data:`ON_OTHER_NODE` for one that has accepted a connection, which :meth:`open` then uses. The first
+        call begins to connect, so ask again soon.
+        """
+        if not self._address.remote:
+            return find_supervisor(self._address.runtime)
+        self.look()
         if self._connection is None:
+            self._end_noticed = False
+            self._connection = RemoteConnection(self._context, self._address, self._peer, self._limit)
+            self._unwatch_monitor = self._watch(self._connection.monitor, self.look)
+        return ON_OTHER_NODE if self._connection.connected else 0
+
+    def open(self) -> Socket:
+        """Return a DEALER, connected to the supervisor that was found."""
+        if not self._address.remote:
+            self.drop()
+            dealer: Socket = self._context.socket(zmq.DEALER)
+            connect_once(dealer, self._address, self._peer, self._limit)
+        elif self._connection is not None:
+            dealer = self._connection.dealer
+        else:
             raise ValueError("no supervisor was found")
-        self._taken = True
-        return self._connection.dealer
+        self.dealer = dealer
+        self._unwatch_dealer = self._watch(dealer, self._read)
+        return dealer
 
     def look(self) -> None:
-        """Take note of what has happened to the connection."""
-        if self._connection is None:
+        """Take note of what has happened to a connection to another node."""
+        connection = self._connection
+        if connection is None or self._end_noticed:
             return
-        self._connection.look()
-        if self._connection.ended:
-            taken = self._taken
-            self._taken = False
-            if taken:
-                self._ended()
-            else:
-                self.drop()
+        connection.look()
+        if not connection.ended:
+            return
+        self._end_noticed = True
+        if connection.refused:
+            self.on_refused()
+        if self.dealer is None:
+            self.close()
+            return
+        self._read()
+        if self._connection is connection:
+            self._ended()
+
+    def is_broken(self) -> bool:
+        """Return whether the connection has ended, or could not be made."""
+        if self.dealer is None:
+            return True
+        return is_broken(self.dealer) if self._connection is None else self._connection.ended
 
     def drop(self, linger: int = 0) -> None:
-        """Close the connection, if there is one. ``linger``: milliseconds for what was not sent."""
+        """Drop the DEALER, if there is one, with what waits in it. ``linger``: milliseconds for what was not sent."""
+        if self.dealer is not None:
+            self.close(linger)
+
+    def close(self, linger: int = 0) -> None:
+        """Drop the DEALER, or the connection that is being made."""
+        dealer, self.dealer = self.dealer, None
         connection, self._connection = self._connection, None
+        if dealer is not None:
+            self._unwatch_dealer()
         if connection is not None:
-            self._unwatch()
+            self._unwatch_monitor()
             connection.close(linger)
+        elif dealer is not None:
+            dealer.close(linger)

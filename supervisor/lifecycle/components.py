@@ -249,12 +249,15 @@ class Components:
         self.usage_writer.close()
         self.bus.close()
 
+    def tell_gateway_hosts(self) -> None:
+        """Tell the hosts of gateways on other nodes that the server ends."""
+        if self.cluster is not None:
+            self.cluster.gateways.end()
+
     def dismiss_nodes(self) -> bool:
         """Tell everything on other nodes that the server ends; return whether that is done."""
-        if self.cluster is None:
-            return True
-        self.cluster.gateways.end()
-        return self.cluster.agents.end()
+        self.tell_gateway_hosts()
+        return self.cluster is None or self.cluster.agents.end()
 
     def adopt_gateways(self, masters: Sequence[KeeperChild], on_ended: Callable[[str], None]) -> list[str]:
         """Take over the gateways of an earlier supervisor; return their names. ``on_ended`` gets the name of each."""

@@ -42,13 +42,19 @@ class GracefulShutdown:
         decisions: Decisions,
         messages: Messages,
         other_versions: OtherVersions,
+        tell_gateway_hosts: Callable[[], None],
         dismiss_nodes: Callable[[], bool],
     ) -> None:
-        """Shut nothing down yet. ``dismiss_nodes`` tells agents that the server ends, and returns whether they have ended."""
+        """Shut nothing down yet.
+
+        ``tell_gateway_hosts`` tells those on other nodes that the server ends: at the beginning, so that they know it in time.
+        ``dismiss_nodes`` tells agents, and returns whether they have ended.
+        """
         self._settings, self._loop, self._listen_fd = settings, loop, listen_fd
         self._bus, self._peers, self._placement, self._gateway = bus, peers, placement, gateway
         self._scheduler, self._decisions, self._messages = scheduler, decisions, messages
-        self._other_versions, self._dismiss_nodes = other_versions, dismiss_nodes
+        self._other_versions = other_versions
+        self._tell_gateway_hosts, self._dismiss_nodes = tell_gateway_hosts, dismiss_nodes
         self._ordered = False
         self._gateway_stopped = False
         self.exit_code = 0
@@ -78,6 +84,7 @@ class GracefulShutdown:
         log.info("stopping", running=self._scheduler.view.running, queued=self._scheduler.view.queued, grace=grace)
         for gateway in self._peers.of("gateway"):
             self._bus.send(gateway, Draining(grace))
+        self._tell_gateway_hosts()
         self._scheduler.close()
         self._other_versions.tell_to_leave()
         for job in self._peers.of("job"):

@@ -102,6 +102,7 @@ class Supervisor:
             decisions=components.decisions,
             messages=components.messages,
             other_versions=self._other_versions,
+            tell_gateway_hosts=components.tell_gateway_hosts,
             dismiss_nodes=components.dismiss_nodes,
         )
 

@@ -21,7 +21,7 @@ from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope, frames
 from protocol.wire.bus_address import BusAddress
-from protocol.wire.bus_connection import RemoteConnection, connect_logs, probe_interval
+from protocol.wire.bus_connection import SupervisorDealer, connect_logs, probe_interval
 
 _LINGER_MS: Final = 500
 _LOGS_HIGH_WATER: Final = 10_000
@@ -51,9 +51,8 @@ class AgentLink:
         self._snapshot, self._on_message, self._on_lost = snapshot, on_message, on_lost
         self._context = zmq.Context()
         self._name = ""
-        self._connection: RemoteConnection | None = None
+        self._supervisor: SupervisorDealer | None = None
         self._number = -1
-        self._hello_sent = False
         self._lost_at = 0.0
         self._timer: Timer | None = None
         self._errors_reported = 0
@@ -67,65 +66,60 @@ class AgentLink:
     def begin(self, name: str) -> None:
         """Connect as the agent of this id from now on."""
         self._name = name
+        self._supervisor = SupervisorDealer(
+            context=self._context,
+            address=self._address,
+            peer=name.encode(),
+            watch=self._loop.watch,
+            read=self._read,
+            ended=self._ended,
+        )
+        self._supervisor.on_refused = self.on_refused
         self._lost_at = self._loop.now()
-        self._connect()
+        self._look_for_supervisor()
 
     def end(self) -> None:
         """Close the connection, and make no other one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._disconnect(_LINGER_MS)
+        if self._supervisor is not None:
+            self._supervisor.close(_LINGER_MS)
+            self._supervisor = None
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send a message, if a supervisor has been said Hello to."""
-        if self._connection is not None and self._hello_sent:
+        if self._supervisor is not None and self._supervisor.dealer is not None:
             self._loop.used(self._number)
-            frames.send(self._connection.dealer, envelope.encode(message, payload))
+            frames.send(self._supervisor.dealer, envelope.encode(message, payload))
 
-    def _connect(self) -> None:
+    def _look_for_supervisor(self) -> None:
+        """Say Hello to the supervisor, now or when there is one."""
         self._timer = None
-        self._disconnect()
-        connection = self._connection = RemoteConnection(self._context, self._address, self._name.encode())
-        self._number = self._loop.on_socket(connection.dealer, self._read)
-        self._loop.on_socket(connection.monitor, self._look)
-
-    def _disconnect(self, linger: int = 0) -> None:
-        connection, self._connection = self._connection, None
-        self._hello_sent = False
-        if connection is not None:
-            self._loop.on_socket(connection.dealer, None)
-            self._loop.on_socket(connection.monitor, None)
-            connection.close(linger)
-
-    def _look(self) -> None:
-        connection = self._connection
-        if connection is None:
+        if self._supervisor is None:
             return
-        connection.look()
-        if connection.ended:
-            was_connected = connection.connected
-            if connection.refused:
-                self.on_refused()
-            self._read()  # the last word of a supervisor that ends
-            if self._connection is not connection:
-                return
-            self._disconnect()
-            if was_connected:
-                self._lost_at = self._loop.now()
-                self._on_lost()
-            wait = probe_interval(self._loop.now() - self._lost_at)
-            self._timer = self._loop.call_later(wait, self._connect)
-        elif connection.connected and not self._hello_sent:
-            self._hello_sent = True
+        if self._supervisor.find():
+            self._number = int(self._supervisor.open().FD)
             hello = Hello(self._role, self._name, os.getpid(), self._process.boot, node=self._process.node)
             self.send(hello, envelope.pack_payload(self._snapshot()) if self._snapshot is not None else b"")
+        else:
+            wait = probe_interval(self._loop.now() - self._lost_at)
+            self._timer = self._loop.call_later(wait, self._look_for_supervisor)
+
+    def _ended(self) -> None:
+        supervisor, self._lost_at = self._supervisor, self._loop.now()
+        if supervisor is not None:
+            supervisor.drop()
+        self._on_lost()
+        if self._supervisor is supervisor:
+            self._look_for_supervisor()
 
     def _read(self) -> None:
-        connection = self._connection
-        if connection is None:
+        supervisor = self._supervisor
+        dealer = supervisor.dealer if supervisor is not None else None
+        if dealer is None:
             return
-        for frame in frames.receive_each(connection.dealer):
+        for frame in frames.receive_each(dealer):
             try:
                 message, payload = envelope.decode(frame)
             except envelope.MalformedError as problem:
@@ -137,7 +131,7 @@ class AgentLink:
                 self._errors_reported = errors
             else:
                 self._on_message(message, payload)
-            if self._connection is not connection:
+            if self._supervisor is not supervisor:
                 return
         self._loop.drained(self._number)
 

@@ -51,6 +51,8 @@ class RemoteGateways:
         self._record, self._key_file = record, key_file
         self._gateways: dict[str, OnEnded] = {}
         self._hosts: set[str] = set()
+        self._informed: set[str] = set()
+        """Those that know that the server ends."""
         self._lost: dict[str, None] = {}
         """Those that have ended, the latest last."""
         self._left: set[str] = set()
@@ -156,7 +158,7 @@ class RemoteGateways:
                 self._bus.send(host, keys)
 
     def end(self) -> None:
-        """Tell the hosts, once, that the server ends. They wait for its next start."""
-        hosts, self._hosts = self._hosts, set()
-        for host in hosts:
+        """Tell each host, once, that the server ends. They wait for its next start."""
+        for host in self._hosts - self._informed:
             self._bus.send(host, Shutdown(0.0, "the server ends", draining=True))
+        self._informed |= self._hosts

@@ -26,7 +26,7 @@ from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve, endpoints, envelope, frames
 from protocol.wire.bus_address import BusAddress, KeyPair, tcp_endpoint
-from protocol.wire.bus_connection import RemoteSupervisor, connect_logs, connect_once, find_supervisor, is_broken
+from protocol.wire.bus_connection import SupervisorDealer, connect_logs
 
 EVENTS_HIGH_WATER: Final = 10_000
 MAX_SUBSCRIPTION_BYTES: Final = 4096
@@ -68,13 +68,10 @@ class WorkerBus:
         """Called when the connection to a supervisor on another node has ended."""
         self.pings = 0
         """How many `Ping`s have come so far."""
-        self._control: zmq.Socket[bytes] | None = None
+        self._supervisor = SupervisorDealer(
+            self._context, self._address, self._name, loop.watch, self._read_control, self._connection_ended
+        )
         self._control_number = -1
-        self._remote: RemoteSupervisor | None = None
-        if self._address.remote:
-            self._remote = RemoteSupervisor(
-                self._context, self._address, self._name, self._watch, self._connection_ended
-            )
         self._events = self._open(zmq.XPUB)
         self._events.setsockopt(zmq.XPUB_NODROP, 1)
         self._events.setsockopt(zmq.SNDHWM, EVENTS_HIGH_WATER)
@@ -106,68 +103,40 @@ class WorkerBus:
         curve.listen(self._events, tcp_endpoint(address.listening_host(), "*"), keys)
         self.remote_endpoint = self._events.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    def _watch(self, monitor: frames.Socket) -> Callable[[], None]:
-        """Watch the connection to a supervisor on another node."""
-        self._loop.on_socket(monitor, self._look_at_connection)
-
-        def unwatch() -> None:
-            self._loop.on_socket(monitor, None)
-
-        return unwatch
-
-    def _look_at_connection(self) -> None:
-        if self._remote is not None:
-            self._remote.look()
-
     def _connection_ended(self) -> None:
         self.on_connection_ended()
 
     @property
     def is_remote(self) -> bool:
         """Whether the supervisor is on another node, so that only the connection to it can be watched."""
-        return self._remote is not None
+        return self._supervisor.is_remote
 
     def connect(self) -> None:
         """Connect to the supervisor that was found. `Hello` must be the first message to it."""
-        if self._remote is not None:
-            self._control = self._remote.take()
-        else:
-            self.disconnect()
-            self._control = connect_once(self._context.socket(zmq.DEALER), self._address, self._name)
-        self._control_number = self._loop.on_socket(self._control, self._read_control)
+        self._control_number = int(self._supervisor.open().FD)
 
     def disconnect(self) -> None:
         """Drop everything that was not sent or not read."""
         self._take_ends()
-        control, self._control = self._control, None
-        if control is not None:
-            self._loop.on_socket(control, None)
-            if self._remote is not None:
-                self._remote.drop()
-            else:
-                control.close(0)
+        self._supervisor.drop()
 
     def is_broken(self) -> bool:
         """Return whether the connection has ended."""
-        if self._control is None:
-            return True
         self._loop.used(self._control_number)
-        return is_broken(self._control)
+        return self._supervisor.is_broken()
 
     def find_supervisor(self) -> int:
-        """Return the pid of the supervisor that accepts connections now, 0 if there is none.
-
-        From another node: -1 for one that has accepted a connection, which :meth:`connect` then uses.
-        """
-        return self._remote.find() if self._remote is not None else find_supervisor(self._address.runtime)
+        """Return the pid of the supervisor that accepts connections now, 0 if there is none; see :meth:`SupervisorDealer.find`."""
+        return self._supervisor.find()
 
     def send(self, message: msgspec.Struct, payload: bytes = b"") -> None:
         """Send a control message to the supervisor, if there is one."""
         if self._ends:
             self._send_ends()
-        if self._control is not None:
+        control = self._supervisor.dealer
+        if control is not None:
             self._loop.used(self._control_number)
-            frames.send(self._control, envelope.encode(message, payload))
+            frames.send(control, envelope.encode(message, payload))
 
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
         """Send an end within ``seconds``, with others. Only for an end that no request waits for."""
@@ -208,7 +177,7 @@ class WorkerBus:
         return frames.send(self._logs, line)
 
     def _read_control(self) -> None:
-        control = self._control
+        control = self._supervisor.dealer
         if control is None:
             return
         for message, payload in _messages(control):
@@ -219,7 +188,7 @@ class WorkerBus:
                 self._errors_reported = errors
             else:
                 self.on_message(message, payload)
-            if self._control is not control:
+            if self._supervisor.dealer is not control:
                 return
         self._loop.drained(self._control_number)
 
@@ -230,12 +199,7 @@ class WorkerBus:
     def close(self, server_lives: bool) -> None:
         """Close the sockets. The last messages get a moment to leave."""
         self._send_ends()
-        if self._control is not None:
-            self._loop.on_socket(self._control, None)
-            linger = LINGER_MS if server_lives else 0
-            self._remote.drop(linger) if self._remote is not None else self._control.close(linger)
-        elif self._remote is not None:
-            self._remote.drop()
+        self._supervisor.close(LINGER_MS if server_lives else 0)
         if self._peer_check is not None:
             self._loop.on_socket(self._peer_check.socket, None)
             self._peer_check.close()

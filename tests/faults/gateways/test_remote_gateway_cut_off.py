@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from tests.conftest import StartServer
@@ -23,6 +24,13 @@ def gateways_gone(server: LemonbusServer) -> int:
 def connections_ended(gateway: RemoteGateway) -> int:
     """How often its gateways have noticed that they cannot reach the supervisor."""
     return sum("requests wait for the next one" in str(line) for line in gateway.output())
+
+
+def serves(gateway: RemoteGateway, model: str) -> bool:
+    """Return whether it answers a request; a gateway that is about to be replaced may break off the connection."""
+    with contextlib.suppress(OSError):
+        return gateway.client.chat(model, max_tokens=2).status == 200
+    return False
 
 
 def test_streams_go_on_and_requests_wait_while_the_link_is_broken(start_server: StartServer) -> None:
@@ -67,7 +75,7 @@ def test_a_gateway_that_was_lost_begins_anew(start_server: StartServer) -> None:
         wait_for(lambda: server.busy_slots(LOOP) == 0, "the engine is free for others")
         link.heal()
         wait_for(lambda: gateway.gateway_pids() not in ([pid], []), "another gateway has taken its place", 30.0)
-        wait_for(lambda: gateway.client.chat(LOOP, max_tokens=2).status == 200, "it serves", 30.0)
+        wait_for(lambda: serves(gateway, LOOP), "it serves", 30.0)
         stream.finish()
         assert not stream.done
 
@@ -80,6 +88,5 @@ def test_gateways_join_the_next_start_of_the_head(start_server: StartServer, tmp
         first.stop()
         wait_for(lambda: "the gateways wait for its next start" in str(gateway.output()), "it was told")
         second = start_server("tiny-chat", **settings)
-        wait_for(lambda: gateway.answers() and gateway.client.get("/v1/health").status == 200, "it has joined", 60.0)
-        wait_for(lambda: gateway.client.chat("extra.tiny-chat", max_tokens=2).status == 200, "it serves", 60.0)
+        wait_for(lambda: serves(gateway, "extra.tiny-chat"), "it has joined, and serves", 60.0)
         assert gateway.client.get("/v1/health").json()["lemonbus"]["boot"] == second.state()["boot"]
