@@ -29,8 +29,9 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.bus_address import BusAddress
-from supervisor.gateway_host.gunicorn_process import GunicornProcess
 from supervisor.node_agent.agent_link import AgentLink
+from supervisor.processes.child_processes import ChildProcesses
+from supervisor.processes.gunicorn_masters import GunicornMasters
 
 _NEVER: Final = 2**62
 """Bodies are not put into files here: the supervisor could not read them."""
@@ -54,8 +55,11 @@ class GatewayHost:
         self._running: tuple[str, Settings] | None = None
         """Run of the server and settings of the gateways."""
         self._settings = Settings()
-        self._gunicorn = GunicornProcess(loop, listener.fileno(), self._end_if_over)
         self._stopping = False
+        self._processes: ChildProcesses | None = None
+        """With the present run of the server in their environment."""
+        self._masters = GunicornMasters(loop, listener.fileno(), self._start_master, lambda: self._stopping)
+        self._masters.on_end = self._end_if_over
         self._refusals = 0
         self._was_connected = False
         self.refusal = ""
@@ -119,9 +123,16 @@ class GatewayHost:
         self._settings, self._running = settings, (self._boot, settings)
         write_settings(settings, self._runtime, {})
         log.info("gateways start" if first else "gateways are replaced: the server has other settings", boot=self._boot)
-        self._gunicorn.start(ProcessContext(self._runtime, self._boot, os.getpid(), given.node))
+        self._processes = ChildProcesses(self._loop, ProcessContext(self._runtime, self._boot, os.getpid(), given.node))
+        if self._masters.present is not None:
+            self._masters.retire(self._masters.present)
+        self._start_master()
         if first:
             self._listener.listen(_BACKLOG)
+
+    def _start_master(self) -> None:
+        if self._processes is not None:
+            self._masters.start(self._processes)
 
     def _key_refused(self) -> None:
         """Give up if the supervisor has never admitted the keys of the token."""
@@ -140,15 +151,15 @@ class GatewayHost:
     def stop(self) -> None:
         """Let running requests end within the grace period, then end. A second time: end now."""
         if self._stopping:
-            self._gunicorn.kill()
+            self._masters.kill()
             return
         self._stopping = True
-        self._gunicorn.stop()
-        self._loop.call_later(self._settings.grace + _KILL_MARGIN_S, self._gunicorn.kill)
+        self._masters.terminate()
+        self._loop.call_later(self._settings.grace + _KILL_MARGIN_S, self._masters.kill)
         self._end_if_over()
 
     def _end_if_over(self) -> None:
-        if self._stopping and not self._gunicorn:
+        if self._stopping and not self._masters:
             self._loop.stop()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The gunicorn master: started on our listener, restarted when it ends, killed when its heartbeat stops.
+"""The gunicorn master of this machine: its heartbeat, its gateways, and those of earlier supervisors.
 
 The master does not speak on the bus: it forks, and a ZeroMQ context must not be forked. Instead it writes one byte into
 a pipe in every iteration of its loop (at most a second apart). The heartbeats count as messages of a peer with the role
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from protocol import ids
-from protocol.failures import Code, Failure
 from protocol.messages.peers import Hello, Peer
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -24,13 +22,12 @@ from supervisor.keeper import process_tree
 from supervisor.processes.child_processes import ChildProcess, ChildProcesses
 from supervisor.processes.fingerprints import release_of
 from supervisor.processes.gateway_workers import GatewayWorkers, OnEnded
+from supervisor.processes.gunicorn_masters import GunicornMasters
 from supervisor.processes.keeper_children import KeeperChild
-from supervisor.scheduler.backoff import Backoff, BackoffPolicy
 
 ROLE: Final = "gateway_master"
 STARTUP_ALLOWANCE_S: Final = 30.0
 """Before its first heartbeat the master imports gunicorn, which takes long on a busy machine."""
-RETIRE_INTERVAL_S: Final = 1.0
 _STOPPING: Final = b"s"
 """The heartbeat of a master that has begun its orderly shutdown: it waits for its workers, and writes no more."""
 
@@ -38,28 +35,23 @@ log = logs.get_logger()
 
 
 class GatewayProcess:
-    """Keeps one gunicorn master running."""
+    """Keeps one gunicorn master running, and has it killed when its heartbeat stops."""
 
     def __init__(
         self, loop: Loop, processes: ChildProcesses, peers: PeerRegistry, listen_fd: int, fingerprint: str = ""
     ) -> None:
-        """Nothing is started yet. ``listen_fd`` stays open here, so that no connection is refused meanwhile.
+        """Nothing is started yet.
 
         ``fingerprint``: of the settings and the release that a master must have. A master with another one is replaced.
         """
-        self._loop, self._processes, self._peers, self._listen_fd = loop, processes, peers, listen_fd
-        self._fingerprint = fingerprint
-        self._backoff = Backoff(BackoffPolicy(0.1, 5.0, 10**6, 60.0))
+        self._loop, self._processes, self._peers, self._fingerprint = loop, processes, peers, fingerprint
+        self._masters = GunicornMasters(loop, listen_fd, self.start, self._is_closing)
+        self._masters.on_end = self._master_ended
         self._heartbeat_fd = -1
         self._id = ""
-        self.child: ChildProcess | None = None
-        self._former: list[ChildProcess] = []
-        """Masters of another release, until gateways of this one serve."""
-        self._retired: list[ChildProcess] = []
-        """Masters that were replaced: they accept no connections, and end with their last request."""
         self._workers = GatewayWorkers(loop)
         self._replaced_workers: set[int] = set()
-        """Pids of gateways of such masters."""
+        """Pids of gateways of masters that were replaced."""
         self.serves = False
         """Whether a gateway that this supervisor does not replace has said Hello."""
         self._when_serving: list[Callable[[], None]] = []
@@ -68,17 +60,22 @@ class GatewayProcess:
         self.on_not_understood: Callable[[], None] = lambda: None
         """Called when a gateway that was started for this release speaks another version: other files are installed now."""
 
+    @property
+    def child(self) -> ChildProcess | None:
+        """The master that accepts connections."""
+        return self._masters.present
+
+    def _is_closing(self) -> bool:
+        return self.closing()
+
     def start(self) -> None:
         """Start gunicorn, unless it runs or the server is shutting down."""
         if self.child is not None or self.closing():
             return
         self._heartbeat_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        environment = {"LEMONBUS_LISTEN_FD": str(self._listen_fd), HEARTBEAT_VARIABLE: str(write_fd)}
-        environment[FINGERPRINT_VARIABLE] = self._fingerprint
+        variables = {HEARTBEAT_VARIABLE: str(write_fd), FINGERPRINT_VARIABLE: self._fingerprint}
         try:
-            self.child = self._processes.start(
-                "gateway", "gateway", self._ended, environment, [self._listen_fd, write_fd]
-            )
+            self._masters.start(self._processes, variables, [write_fd])
         finally:
             os.close(write_fd)
         self._watch()
@@ -94,41 +91,18 @@ class GatewayProcess:
         latest = max(own, key=lambda each: each.started, default=None)
         heartbeat_fd = latest.open_heartbeat() if latest is not None else -1
         for survivor in survivors:
-            if survivor is latest and heartbeat_fd >= 0:
+            present = survivor is latest and heartbeat_fd >= 0
+            child = self._masters.adopt(self._processes, survivor, present=present)
+            if present:
                 self._heartbeat_fd = heartbeat_fd
-                self.child = self._processes.adopt(survivor, self._ended)
                 self._watch()
             elif release_of(survivor.fingerprint) == release_of(self._fingerprint):
-                self._retire(self._adopt_replaced(survivor))
-            else:
-                self._former.append(self._adopt_replaced(survivor))
+                self._retire(child)
         return gateways
 
-    def _adopt_replaced(self, survivor: KeeperChild) -> ChildProcess:
-        """Watch a master that this supervisor's master replaces, now or later."""
-
-        def ended(why: str) -> None:
-            for replaced in (self._former, self._retired):
-                if child in replaced:
-                    replaced.remove(child)
-            log.info("replaced gateway gone", gateway_pid=survivor.pid, why=why)
-
-        child = self._processes.adopt(survivor, ended)
-        return child
-
     def _retire(self, child: ChildProcess) -> None:
-        """Let a master end with its last request. Another one accepts connections from now on."""
-
-        def remind() -> None:
-            # Repeatedly: a master that is still starting ignores it.
-            if child in self._retired:
-                child.signal(signal.SIGWINCH)
-                self._loop.call_later(RETIRE_INTERVAL_S, remind)
-
-        self._retired.append(child)
         self._replaced_workers.update(process_tree.children(child.pid))
-        log.info("gateway replaced: it ends with its last request", gateway_pid=child.pid)
-        remind()
+        self._masters.retire(child)
 
     def is_replaced(self, gateway: str) -> bool:
         """Return whether a gateway was replaced by another, so that its end is not a fault."""
@@ -143,8 +117,7 @@ class GatewayProcess:
 
     def terminate(self) -> None:
         """Ask every master to end within the grace period."""
-        for child in [*self._former, *self._retired, *([self.child] if self.child is not None else [])]:
-            self._processes.terminate(child)
+        self._masters.terminate()
 
     def _watch(self) -> None:
         self._loop.on_readable(self._heartbeat_fd, self._heartbeat)
@@ -158,15 +131,14 @@ class GatewayProcess:
 
     def worker_up(self, gateway: str) -> None:
         """Note that a gateway can serve: earlier failures are forgotten."""
-        self._backoff.ready()
+        self._masters.ready()
         if self.serves or not self._has_started(gateway):
             return
         self.serves = True
         callbacks, self._when_serving = self._when_serving, []
         for callback in callbacks:
             callback()
-        former, self._former = self._former, []
-        for child in former:
+        for child in list(self._masters.former):
             self._retire(child)
 
     def not_understood(self, gateway: str) -> None:
@@ -202,12 +174,7 @@ class GatewayProcess:
             os.close(self._heartbeat_fd)
             self._heartbeat_fd = -1
 
-    def _ended(self, why: str) -> None:
-        self.child = None
-        self._close_heartbeat()
-        self._peers.remove(self._id)
-        if not self.closing():
-            self._backoff.load_failed(Failure(Code.INTERNAL, why), self._loop.now())
-            pause = self._backoff.pause(self._loop.now())
-            log.error("gateway died", why=why, restart_in=pause)
-            self._loop.call_later(pause, self.start)
+    def _master_ended(self) -> None:
+        if self.child is None:
+            self._close_heartbeat()
+            self._peers.remove(self._id)
