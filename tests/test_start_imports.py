@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.support.cluster_modules import of_cluster
+
 ROOT = Path(__file__).resolve().parent.parent
 SERVER_LIBRARIES = "falcon gevent gunicorn h11 multipart psutil zmq"
 COMMANDS = [path.stem for path in (ROOT / "gateway" / "cli" / "commands").glob("[a-z]*.py")]
@@ -22,6 +26,14 @@ UNWANTED = {
     "workers": f"{EVERYWHERE} ctypes protocol.config.fields psutil requests tomllib",
 }
 """Module that is run → what it may not have imported when it looks for its environment, which is missing here."""
+STARTS = {
+    "a gateway": "gateway.server.gunicorn_master gateway.app",
+    "a job": "workers.jobs.describe workers.jobs.pull workers.jobs.read_devices",
+    "a supervisor": "supervisor.lifecycle.main",
+    "a worker": "workers.worker.main",
+    "the fork server": "supervisor.lifecycle.fork_server",
+}
+"""Process → the modules that it imports when it starts."""
 _PROGRAM = """
 import os, sys
 
@@ -49,6 +61,17 @@ def test_a_process_imports_little_that_it_may_not_need() -> None:
         check=True,
     )
     assert done.stdout.splitlines() == list(UNWANTED)
+
+
+@pytest.mark.parametrize("process", STARTS)
+def test_a_server_on_one_machine_imports_nothing_of_a_cluster(process: str) -> None:
+    code = f"import sys; {'; '.join(f'import {module}' for module in STARTS[process].split())}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    imported = done.stdout.split()
+    assert not of_cluster(imported), f"{process} imports what only a cluster needs"
+    assert len(imported) > 100, "it has imported what it runs"
 
 
 def test_the_command_line_imports_no_library_of_the_server() -> None:

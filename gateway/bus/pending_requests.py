@@ -17,7 +17,7 @@ from gateway.bus.calls import SupervisorCall
 from gateway.internal_errors import INTERNAL_ERRORS
 from gateway.requests.exchange import RequestExchange
 from protocol.failures import Failure
-from protocol.messages.nodes import NODE_SILENCE_S
+from protocol.models.nodes import NODE_SILENCE_S
 
 CUT_OFF_TIMEOUT_S: Final = NODE_SILENCE_S + 1.0
 """How long after the end of its connection the supervisor must have said of a worker that it is gone, if it is."""

@@ -24,12 +24,11 @@ from gateway.process_watch import ProcessWatch, watch_instead
 from protocol import ids
 from protocol.failures import Code, Failure
 from protocol.messages.events import unpack_batch
-from protocol.messages.gateway_hosts import GatewayLeaves
 from protocol.messages.peers import Hello
 from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import curve, envelope, frames
+from protocol.wire import envelope, frames
 from protocol.wire.bus_connection import SupervisorDealer, connect_logs
 
 _READ: Final = 1
@@ -267,6 +266,8 @@ class GatewayBus:
         if endpoint not in self._connected:
             self._connected[endpoint] = True
             if (cluster := self._address.cluster) is not None:
+                from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
+
                 if endpoint.startswith("tcp:"):
                     curve.use_curve(self._events, endpoint, cluster.keys.member.public, cluster.keys)
                 else:
@@ -295,6 +296,8 @@ class GatewayBus:
         self._timer.stop()
         self._timer.close()
         if self._supervisor.is_remote and self._supervisor.dealer is not None:
+            from protocol.messages.gateway_hosts import GatewayLeaves  # noqa: PLC0415 - only servers with a cluster need it
+
             frames.send(self._supervisor.dealer, envelope.encode(GatewayLeaves()))
         self._supervisor.close(_LINGER_MS if self._supervisor.is_remote else 0)
         if self._supervisor_process is not None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gateway.http.client_disconnect import CLIENT_LEFT
 from gateway.http.request_context import RequestContext
 from protocol.failures import Code
-from protocol.messages.overview import EndedRequest
+from protocol.messages.metrics import EndedRequest
 
 
 class RequestEnd(NamedTuple):

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import structs
 
 from protocol.config.api_keys import model_allowed
+from protocol.messages.metrics import EndedRequest
 from protocol.messages.overview import (
     Disk,
     Download,
-    EndedRequest,
     ModelOverview,
     NodeOverview,
     OverviewReport,

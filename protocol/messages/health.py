@@ -7,7 +7,7 @@ import msgspec
 from protocol.failures import Failure
 from protocol.messages.calls import repeated_call
 from protocol.messages.events import Outcome
-from protocol.messages.nodes import NodeReport
+from protocol.messages.node_reports import NodeReport
 from protocol.messages.peers import LoadStage, Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import Capacity

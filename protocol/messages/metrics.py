@@ -11,8 +11,7 @@ from typing import Final
 import msgspec
 
 from protocol.messages.calls import repeated_call
-from protocol.messages.overview import EndedRequest
-from protocol.times import Seconds
+from protocol.times import Seconds, UnixTime
 from protocol.wire.envelope import control_message
 
 DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -50,6 +49,32 @@ class FailedRequests(msgspec.Struct, frozen=True, array_like=True):
     requests: int
     answered: int = 0
     """Those of them whose answer the engine had completed, so that its worker counts them."""
+
+
+class EndedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to a model that has ended, in whatever way."""
+
+    id: str
+    """Its ``X-Request-ID``."""
+    ended_at: UnixTime
+    total_s: Seconds
+    """From its arrival to the end of its answer."""
+    endpoint: str
+    """The route without its version prefix, such as ``chat/completions``."""
+    dialect: str = ""
+    model: str = ""
+    key: str = ""
+    status: int = 200
+    """HTTP status. A stream that failed has 200 and a ``code``."""
+    code: str = ""
+    """The failure's code; empty: the answer is whole."""
+    message: str = ""
+    """What the client was told."""
+    queue_s: Seconds = 0.0
+    first_token_s: Seconds = 0.0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    tokens_per_second: float = 0.0
 
 
 @control_message

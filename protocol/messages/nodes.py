@@ -1,21 +1,17 @@
-"""Messages between the supervisor and the agents of other nodes, which start, watch and kill our processes there; calls about nodes."""
+"""Messages between the supervisor and the agents of other nodes, which start, watch and kill our processes there."""
 
 from __future__ import annotations
 
-import enum
 from typing import Final
 
 import msgspec
 
-from protocol.messages.calls import repeated_call
 from protocol.messages.system_info import MachineInfo
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NodeFacts
-from protocol.times import Age, Seconds
+from protocol.times import Seconds
 from protocol.wire.envelope import control_message
 
-NODE_SILENCE_S: Final = 3.0
-"""An agent that is silent for this long is lost, and with it every process of its node."""
 MAX_ENDED: Final = 256
 """How many ended processes an agent remembers: more than can end while a connection is replaced."""
 
@@ -133,59 +129,3 @@ class NodeRead(msgspec.Struct, frozen=True, omit_defaults=True):
     capacities: list[Capacity] = []
     workers: dict[str, WorkerFigures] = {}
     """Of those that were asked for and run."""
-
-
-class NodeState(enum.StrEnum):
-    """What a node does for the server."""
-
-    READY = "ready"
-    DRAINING = "draining"
-    """An operator drains it: it gets no new models, and those that it has move or end."""
-    DRAINED = "drained"
-    """The same, and it has none left."""
-    UNREACHABLE = "unreachable"
-    """Its agent does not answer, but may answer again in time."""
-    LOST = "lost"
-    """Its agent has not answered for too long. What ran there counts as ended."""
-
-
-class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node at one moment."""
-
-    facts: NodeFacts
-    state: NodeState
-    age: Age = 0.0
-    """How long it has been in this state; of a node that is drained: since an operator said so."""
-    memory: list[Capacity] = []
-    """As it was read last; empty if it never was, or the node is lost."""
-    models: list[str] = []
-    """The registered names of those that it has or loads."""
-    workers: int = 0
-    drained: bool = False
-    """Whether an operator has drained it; it stays so while it is lost."""
-
-
-class NodesReport(msgspec.Struct, frozen=True):
-    """The head first, then the others by name."""
-
-    nodes: list[NodeReport]
-
-
-@repeated_call
-class ListNodes(msgspec.Struct, frozen=True):
-    """→ :class:`NodesReport`."""
-
-    number: int
-
-
-@repeated_call
-class DrainNode(msgspec.Struct, frozen=True):
-    """→ :class:`NodeReport`. A drained node gets no new models, and those that it has move or end; ``not_found`` if there is none.
-
-    This outlives the supervisor, and the loss of the node.
-    """
-
-    number: int
-    node: str
-    drained: bool
-    """False: it gets models again."""

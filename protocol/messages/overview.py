@@ -13,6 +13,7 @@ import msgspec
 from protocol.failures import Code
 from protocol.messages.calls import Repetition, call_message, no_report, repeated_call
 from protocol.messages.health import ReplicaReport
+from protocol.messages.metrics import EndedRequest
 from protocol.messages.peers import LoadStage
 from protocol.times import Seconds, UnixTime
 
@@ -229,32 +230,6 @@ class RequestOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: int = 0
     """Output tokens so far."""
     first_token_at: UnixTime = 0.0
-
-
-class EndedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request to a model that has ended, in whatever way."""
-
-    id: str
-    """Its ``X-Request-ID``."""
-    ended_at: UnixTime
-    total_s: Seconds
-    """From its arrival to the end of its answer."""
-    endpoint: str
-    """The route without its version prefix, such as ``chat/completions``."""
-    dialect: str = ""
-    model: str = ""
-    key: str = ""
-    status: int = 200
-    """HTTP status. A stream that failed has 200 and a ``code``."""
-    code: str = ""
-    """The failure's code; empty: the answer is whole."""
-    message: str = ""
-    """What the client was told."""
-    queue_s: Seconds = 0.0
-    first_token_s: Seconds = 0.0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    tokens_per_second: float = 0.0
 
 
 class OverviewReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,8 @@ import msgspec
 
 HEAD: Final = "head"
 """The name of the node where the supervisor runs."""
+NODE_SILENCE_S: Final = 3.0
+"""An agent that is silent for this long is lost, and with it every process of its node."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):

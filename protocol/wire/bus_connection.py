@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import zmq
 
-from protocol.wire import curve, endpoints
+from protocol.wire import endpoints
 from protocol.wire.bus_address import BusAddress
 from protocol.wire.frames import Socket
 
@@ -91,6 +91,8 @@ def connect_logs(push: Socket, address: BusAddress, boot: str) -> None:
 
 def _connect(socket: Socket, address: BusAddress, endpoint: str) -> None:
     if address.remote and address.cluster is not None:
+        from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
+
         curve.use_curve(socket, endpoint, address.cluster.keys.supervisor, address.cluster.keys)
     socket.connect(endpoint)
 

@@ -14,14 +14,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 from msgspec import Struct
 
 from protocol.runtime.loop import Loop
-from protocol.wire import curve, endpoints, envelope, frames
+from protocol.wire import endpoints, envelope, frames
 from protocol.wire.bus_address import BusAddress, ClusterKeys
+
+if TYPE_CHECKING:
+    from protocol.wire import curve
 
 MAX_OUTBOX_MESSAGES: Final = 4096
 MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
@@ -104,6 +107,8 @@ class SupervisorBus:
 
     def _listen_on_tcp(self, address: BusAddress, keys: ClusterKeys) -> curve.PeerCheck:
         """Let both sockets also listen on tcp. Of the options set until then, each listener has those that it was made with."""
+        from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
+
         check = curve.PeerCheck(self._context, keys.member)
         try:
             for bound, endpoint in zip((self._router, self._logs), address.listening_endpoints(), strict=True):
@@ -213,6 +218,8 @@ def _listen(bound: zmq.Socket[bytes], endpoint: str, keys: ClusterKeys) -> None:
 
     The last supervisor may have ended a moment ago, so a port that is in use is tried again.
     """
+    from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
+
     end = time.monotonic() + _BIND_TIMEOUT_S
     while True:
         try:

@@ -11,7 +11,7 @@ from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Peer
 from supervisor.bus.peer_registry import PeerRegistry
-from supervisor.handlers.nodes import NodeReports
+from supervisor.handlers.reported_nodes import ReportedNodes
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.collection import MetricsCollections
 from supervisor.metrics.server_metrics import ServerMetrics
@@ -50,7 +50,7 @@ class ServerSnapshots:
         key_expiries: Callable[[], dict[str, float]],
         key_limits: Callable[[], list[RemainingLimit]],
         machine: Callable[[], MachineSnapshot],
-        nodes: NodeReports,
+        nodes: ReportedNodes,
     ) -> None:
         """``peers`` returns the processes on the bus, ``known`` a model by its registered name; the others the present state."""
         self._peers, self._processes, self._known = peers, processes, known

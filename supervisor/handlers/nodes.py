@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from protocol.failures import Code, Failure, printable
-from protocol.messages.nodes import DrainNode, ListNodes, NodeReport, NodesReport, NodeState
+from protocol.messages.node_reports import DrainNode, ListNodes, NodeReport, NodesReport, NodeState
 from protocol.models.memory import Capacity
 from protocol.models.nodes import HEAD, NodeFacts
 from protocol.runtime import logs

@@ -30,8 +30,8 @@ from protocol.models.recipes import with_backend
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.handlers.nodes import NodeReports
 from supervisor.handlers.replica_reports import replica_reports
+from supervisor.handlers.reported_nodes import ReportedNodes
 from supervisor.handlers.server_state import with_device
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.recent_figures import RecentFigures
@@ -83,7 +83,7 @@ class OverviewCalls:
         memory: Callable[[], list[Capacity]],
         held_on_devices: Callable[[str], Mapping[str, int]],
         disks: DiskSpaces,
-        nodes: NodeReports,
+        nodes: ReportedNodes,
     ) -> None:
         """The functions return what is there now: problems, memory; whether a worker's engine holds memory of a GPU."""
         self._loop, self._bus, self._calls, self._max_loaded_models = loop, bus, calls, max_loaded_models

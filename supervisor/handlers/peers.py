@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from protocol import UNDERSTOOD
 from protocol.ids import RequestKey
-from protocol.messages.gateway_hosts import GATEWAY_HOST
 from protocol.messages.peers import Hello, Pong, Shutdown, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
 from protocol.runtime import logs
@@ -62,7 +61,8 @@ class PeerMessages:
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         """Register a peer, and send it what it needs to begin. One that is already registered begins anew."""
-        if message.node and message.role in ("gateway", GATEWAY_HOST) and not self._takes_part(peer, message):
+        # A gateway, or the host of some.
+        if message.node and message.role.startswith("gateway") and not self._takes_part(peer, message):
             return
         if not self._handshake.accepts(peer, message, known=self._is_expected(peer, message)):
             return

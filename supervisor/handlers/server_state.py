@@ -32,8 +32,8 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints
 from supervisor.bus.worker_barrier import WorkerBarrier
-from supervisor.handlers.nodes import NodeReports
 from supervisor.handlers.replica_reports import replica_reports
+from supervisor.handlers.reported_nodes import ReportedNodes
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.machine.disk_space import DiskSpaces
 from supervisor.metrics.latest_stats import LatestStats
@@ -99,7 +99,7 @@ class HealthReports:
         memory: Callable[[], list[Capacity]],
         held_on_devices: Callable[[str], Mapping[str, int]],
         disks: DiskSpaces,
-        nodes: NodeReports,
+        nodes: ReportedNodes,
         calls: GatewayCalls,
     ) -> None:
         """The functions return what is there now: processes on the bus, downloads, models of a former release, problems, memory.

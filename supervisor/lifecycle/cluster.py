@@ -27,8 +27,11 @@ from supervisor.nodes.node_registry import Node
 from supervisor.nodes.ray_nodes import RayNodes
 from supervisor.nodes.remote_gateways import RemoteGateways
 from supervisor.peers.handshake import Handshake
+from supervisor.persistence import cluster_run
+from supervisor.persistence.cluster_run import ClusterRun
 from supervisor.processes.local_placement import LocalPlacement
 from supervisor.recovery.taken_over_jobs import TakeOverJob
+from supervisor.recovery.taken_over_nodes import TakenOverNodes
 from supervisor.runtime.messages import Messages
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ class Cluster:
             decisions=components.decisions,
             devices=self.devices,
         )
-        self.agents.keep = components.keep_run
+        self.agents.keep = self._keep_run
         self.gateways = RemoteGateways(
             settings=components.settings,
             boot=components.process_context.boot,
@@ -103,6 +106,8 @@ class Cluster:
             decisions=components.decisions,
         )
         self._settings, self._loop, self._scheduler = components.settings, components.loop, components.scheduler
+        self._state_dir, self._boot = Path(components.settings.state_dir), components.process_context.boot
+        self._finish_write = components.state_writer.finish
         self.read_head()
         self.agents.on_joined, self.agents.on_left = self._node_joined, self._node_left
         effects = components.effects
@@ -159,6 +164,25 @@ class Cluster:
         """Start what has not been taken over."""
         if self._ray is not None:
             self._ray.start()
+
+    def taken_over(self, handshake: Handshake) -> TakenOverNodes:
+        """Return the nodes of an earlier supervisor."""
+        return TakenOverNodes(self.agents, handshake)
+
+    # The run, which a later start goes on with
+
+    def agents_of_last_run(self) -> dict[str, str] | None:
+        """Return the agents, by node, of a server that has not ended in order; None if it has."""
+        run = cluster_run.read(self._state_dir)
+        return run.agents if run is not None else None
+
+    def _keep_run(self, agents: dict[str, str]) -> None:
+        """Let a later start know of these agents."""
+        cluster_run.write(self._state_dir, ClusterRun(self._boot, agents), self._finish_write)
+
+    def forget_run(self) -> None:
+        """The server ends in order: no later start goes on with it."""
+        cluster_run.forget(self._state_dir)
 
     def job_kinds(self) -> dict[type, TakeOverJob]:
         """Return what takes over an earlier supervisor's jobs for the cluster."""

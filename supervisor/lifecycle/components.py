@@ -43,7 +43,6 @@ from supervisor.models.download_registry import DownloadRegistry
 from supervisor.models.options.model_configuration import ConfiguredPolicies
 from supervisor.models.registry import ModelRegistry
 from supervisor.overview.running_tokens import RunningTokens
-from supervisor.persistence import cluster_run
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.persistence.state_writer import StateWriter
 from supervisor.processes import stale_files
@@ -230,22 +229,17 @@ class Components:
 
     def resume_nodes(self) -> bool:
         """Expect the agents of a server that has not ended in order; return whether there may be any."""
-        run = cluster_run.read(Path(self.settings.state_dir)) if self.cluster is not None else None
-        if run is not None:
+        agents = self.cluster.agents_of_last_run() if self.cluster is not None else None
+        if agents is not None:
             self.resumed = True
-            self.record.set_agents(run.agents)
+            self.record.set_agents(agents)
         return self.resumed
-
-    def keep_run(self, agents: dict[str, str]) -> None:
-        """Let a later start know of these agents."""
-        run = cluster_run.ClusterRun(self.process_context.boot, agents)
-        cluster_run.write(Path(self.settings.state_dir), run, self.state_writer.finish)
 
     def close(self, *, server_ends: bool) -> None:
         """Write what is to be written, and close the bus. ``server_ends``: no other supervisor follows."""
         self.state_writer.close()
         if self.cluster is not None and server_ends:
-            cluster_run.forget(Path(self.settings.state_dir))
+            self.cluster.forget_run()
         self.usage_writer.close()
         self.bus.close()
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from protocol.messages.backend_installs import StartInstall, StartUninstall
+from protocol.messages.node_reports import DrainNode, ListNodes
 from protocol.runtime import logs
 from supervisor.backends.inventory import BackendInventory
 from supervisor.handlers.backends import BackendJobs
@@ -16,8 +20,8 @@ from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.handlers.models.pull import Pulls
 from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
 from supervisor.handlers.models.variants import VariantQueries
-from supervisor.handlers.nodes import NodeCalls, NodeReports
 from supervisor.handlers.overview import OverviewCalls
+from supervisor.handlers.reported_nodes import OneMachine
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.usage import UsageCalls
@@ -29,6 +33,9 @@ from supervisor.peers.other_versions import OtherVersions
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.runtime.handler_table import Handler
 
+if TYPE_CHECKING:
+    from supervisor.handlers.nodes import NodeReports
+
 log = logs.get_logger()
 
 
@@ -38,14 +45,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     models, view, processes = components.models, components.scheduler.view, components.placement
     metrics, calls = components.metrics, components.calls
     counters = components.counters
-    nodes = NodeReports(
-        head=lambda: components.cluster.head if components.cluster is not None else components.head,
-        memory=components.memory.read,
-        processes=processes,
-        view=view,
-        record=components.record,
-        others=components.agents,
-    )
+    nodes = _node_reports(components) if components.cluster is not None else OneMachine()
     snapshots = ServerSnapshots(
         peers=peers.all,
         processes=processes,
@@ -130,9 +130,8 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         disks=components.disks,
         nodes=nodes,
     )
-    node_calls = NodeCalls(nodes, components.scheduler, components.decisions, components.record, calls)
     return [
-        node_calls.handlers(),
+        dict.fromkeys((ListNodes, DrainNode), partial(_node_call, components)),
         overview.handlers(),
         usage.handlers(),
         health.handlers(),
@@ -140,6 +139,28 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         stats.handlers(),
         log_readers.handlers(),
     ]
+
+
+def _node_reports(components: Components) -> NodeReports:
+    from supervisor.handlers.nodes import NodeReports  # noqa: PLC0415 - only servers with a cluster need it
+
+    return NodeReports(
+        head=lambda: components.cluster.head if components.cluster is not None else components.head,
+        memory=components.memory.read,
+        processes=components.placement,
+        view=components.scheduler.view,
+        record=components.record,
+        others=components.agents,
+    )
+
+
+def _node_call(components: Components, peer: str, call: ListNodes | DrainNode, payload: bytes) -> None:
+    """Answer a call about nodes. Those of a server on one machine are rare, and need what nothing else there needs."""
+    from supervisor.handlers.nodes import NodeCalls  # noqa: PLC0415 - see above
+
+    nodes = _node_reports(components)
+    calls = NodeCalls(nodes, components.scheduler, components.decisions, components.record, components.calls)
+    calls.handlers()[type(call)](peer, call, payload)
 
 
 def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> list[dict[type, Handler]]:

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from protocol import RELEASE
-from protocol.config.ray_address import with_cluster_address
 from protocol.config.settings import Settings
 from protocol.failures import LemonbusError
 from protocol.runtime import descriptors, logs, memory
@@ -27,7 +26,6 @@ from supervisor.lifecycle.startup import StartupSettings
 from supervisor.lifecycle.succession import Succession, SuccessionState
 from supervisor.lifecycle.supervisor import Supervisor
 from supervisor.models.options.settings_check import check_settings, limit_warnings
-from supervisor.persistence import cluster_run
 from supervisor.processes import abandoned_processes, engine_groups, keeper_children
 from supervisor.processes.listener import bind_listener
 from supervisor.reload.reloader import Reloader
@@ -66,8 +64,11 @@ def _runtime_directory(keeper: KeeperClient, given: StartupSettings) -> tuple[St
     settings = given.settings
     logs.configure("supervisor", settings.log_level, settings.log_format)
     check_settings(settings)
-    settings = with_cluster_address(settings, os.environ)
-    given = given._replace(settings=settings)
+    if settings.placement == "ray":
+        from protocol.config.ray_address import with_cluster_address  # noqa: PLC0415 - only servers with a cluster need it
+
+        settings = with_cluster_address(settings, os.environ)
+        given = given._replace(settings=settings)
     startup.prepare_state(settings)
     keeper_pid = int(os.environ[KEEPER_VARIABLE])
     runtime = startup.runtime_directory(settings, keeper_pid)
@@ -184,7 +185,11 @@ def _serve(
 def _process_context(settings: Settings, runtime: RuntimeDirectory) -> ProcessContext:
     """Return what the children of this supervisor are told; the boot id is that of a run which goes on for other nodes."""
     context = ProcessContext.of_supervisor(runtime.path)
-    run = cluster_run.read(Path(settings.state_dir)) if settings.cluster_address else None
+    if not settings.cluster_address:
+        return context
+    from supervisor.persistence import cluster_run  # noqa: PLC0415 - only servers with a cluster need it
+
+    run = cluster_run.read(Path(settings.state_dir))
     return context if run is None else context._replace(boot=run.boot)
 
 

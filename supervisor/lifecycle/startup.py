@@ -24,7 +24,6 @@ import msgspec
 from protocol import file_lock
 from protocol.config import settings_environment
 from protocol.config.api_keys import KEY_VARIABLES, check_key_file
-from protocol.config.cluster_keys import ensure_cluster_keys
 from protocol.config.settings import Settings, read_settings, write_settings
 from protocol.failures import Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs
@@ -166,10 +165,14 @@ def cluster_keys(settings: Settings, runtime: Path) -> ClusterKeys | None:
 
     Raises a failure that names ``state_dir`` or ``runtime_dir``.
     """
-    try:
-        keys = ensure_cluster_keys(Path(settings.state_dir)) if settings.cluster_address else None
-    except OSError as problem:
-        raise _unusable("state_dir", Path(settings.state_dir), problem) from problem
+    keys = None
+    if settings.cluster_address:
+        from protocol.config.cluster_keys import ensure_cluster_keys  # noqa: PLC0415 - only servers with a cluster need it
+
+        try:
+            keys = ensure_cluster_keys(Path(settings.state_dir))
+        except OSError as problem:
+            raise _unusable("state_dir", Path(settings.state_dir), problem) from problem
     try:
         joined = ClusterMembership(settings.cluster_address, keys.of_member()) if keys is not None else None
         write_membership(runtime, joined)

@@ -170,7 +170,7 @@ class Supervisor:
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
             kill=components.kill_process,
-            agents=components.agents,
+            nodes=components.cluster.taken_over(self._handshake) if components.cluster is not None else None,
             other_gateways=components.cluster.gateways if components.cluster is not None else None,
         )
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from protocol.messages.health import LoadInProgress
-from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import HEAD
 from supervisor.metrics.accumulators import Counter, Histogram, Labels

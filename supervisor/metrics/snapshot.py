@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from protocol.messages.devices import DeviceReading
 from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
-from protocol.messages.nodes import NodeReport
+from protocol.messages.node_reports import NodeReport
 from protocol.models.memory import Capacity
 
 

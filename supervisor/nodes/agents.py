@@ -14,14 +14,13 @@ from protocol import UNDERSTOOD
 from protocol.config.api_keys import without_secrets
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.nodes import (
     AgentSnapshot,
     ConfigureNode,
     NodeChanged,
     NodeLeaves,
     NodeRead,
-    NodeReport,
-    NodeState,
     ProcessEnded,
     ReadNode,
 )

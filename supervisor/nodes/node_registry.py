@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from protocol.messages.nodes import NODE_SILENCE_S, NodeHardware
+from protocol.messages.nodes import NodeHardware
 from protocol.models.memory import Capacity
-from protocol.models.nodes import HEAD, NodeFacts
+from protocol.models.nodes import HEAD, NODE_SILENCE_S, NodeFacts
 from protocol.state_table import next_state
 from supervisor.nodes.node_states import TRANSITIONS, ConnectionEvent, NodeConnection
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from protocol.messages.overview import MAX_ENDED, EndedRequest
+from protocol.messages.metrics import EndedRequest
+from protocol.messages.overview import MAX_ENDED
 
 
 class EndedState(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress, ReplicaReport
 from protocol.messages.model_files import DownloadReport
-from protocol.messages.nodes import NodeReport
+from protocol.messages.node_reports import NodeReport
 from protocol.messages.overview import (
     Disk,
     Download,

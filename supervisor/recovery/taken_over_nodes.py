@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from protocol.messages.nodes import NODE_SILENCE_S
 from protocol.messages.peers import Hello
+from protocol.models.nodes import NODE_SILENCE_S
 from supervisor.peers.handshake import Agents, Handshake
 from supervisor.processes.placement import Survivor
 
-NODES_TIMEOUT_S: Final = NODE_SILENCE_S
-"""How long peers are waited for where there are other nodes: a break of a connection that is shorter loses nothing."""
-
 
 class TakenOverNodes:
-    """Nothing, on a server on one machine."""
+    """What a :class:`~supervisor.recovery.takeover.Takeover` also needs on a server with a cluster."""
 
-    def __init__(self, agents: Agents | None, handshake: Handshake) -> None:
+    timeout: Final = NODE_SILENCE_S
+    """How long peers are waited for where there are other nodes: a break of a connection that is shorter loses nothing."""
+
+    def __init__(self, agents: Agents, handshake: Handshake) -> None:
         self._agents, self._handshake = agents, handshake
-        self._at_once = agents.handlers() if agents is not None else {}
+        self._at_once = agents.handlers()
         self._early: list[tuple[str, Any, bytes]] = []
-
-    def timeout(self, usual: float) -> float:
-        """Return how long peers are waited for; ``usual``: on a server on one machine."""
-        return usual if self._agents is None else NODES_TIMEOUT_S
 
     def expect(self) -> list[str]:
         """Return the agents that are to say Hello."""
-        return self._agents.expect() if self._agents is not None else []
+        return self._agents.expect()
 
     def agent_hello(self, agent: str, message: Hello, payload: bytes) -> list[Survivor]:
         """Take an agent; return its processes, which are to be adopted."""
-        accepted = self._handshake.accepts(agent, message, known=self._agents is not None)
-        return self._agents.hello(agent, message, payload) if accepted and self._agents is not None else []
+        accepted = self._handshake.accepts(agent, message, known=True)
+        return self._agents.hello(agent, message, payload) if accepted else []
 
     def handle(self, peer: str, message: Any, payload: bytes) -> bool:
         """Handle a message of an agent at once; return False for any other message."""
@@ -43,10 +39,9 @@ class TakenOverNodes:
 
     def keep(self, peer: str, message: Hello, payload: bytes) -> bool:
         """Keep the Hello of an unknown process, if its agent may still name it."""
-        if message.node and self._agents is not None:
+        if message.node:
             self._early.append((peer, message, payload))
-            return True
-        return False
+        return bool(message.node)
 
     def keep_later(self, peer: str, message: Any, payload: bytes) -> bool:
         """Keep what a process has sent after a Hello that is kept: a job tells its progress and its result only once."""
@@ -62,5 +57,4 @@ class TakenOverNodes:
 
     def take_over(self) -> None:
         """Count the nodes whose agents have not reported as lost, and tell the scheduler of the others."""
-        if self._agents is not None:
-            self._agents.take_over()
+        self._agents.take_over()

@@ -17,7 +17,7 @@ about others from their silence.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol import UNDERSTOOD
 from protocol.failures import Code, Failure
@@ -30,7 +30,7 @@ from protocol.runtime.loop import Loop
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.peers.handshake import Agents, Handshake, OtherGateways
+from supervisor.peers.handshake import Handshake, OtherGateways
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.peers.peer_exit import GatewayEnds
@@ -39,7 +39,6 @@ from supervisor.processes.placement import OnEnded, Survivor
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOverJob
-from supervisor.recovery.taken_over_nodes import TakenOverNodes
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
@@ -47,6 +46,9 @@ from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.messages import Messages
 from supervisor.scheduler.recovery.joined_snapshots import is_consistent, to_be_submitted
 from supervisor.scheduler.recovery.recovery_events import World
+
+if TYPE_CHECKING:  # a server on one machine has none
+    from supervisor.recovery.taken_over_nodes import TakenOverNodes
 
 TIMEOUT_S: Final = 2.0
 """A running process says Hello within milliseconds after it has noticed that its supervisor has ended."""
@@ -78,12 +80,13 @@ class Takeover:
         gateway_ends: GatewayEnds,
         other_versions: OtherVersions,
         kill: Callable[[str], None],
-        agents: Agents | None = None,
+        nodes: TakenOverNodes | None = None,
         other_gateways: OtherGateways | None = None,
     ) -> None:
         """Take part from now on. Nothing is adopted before :meth:`begin`.
 
-        ``job_kinds``: see :class:`TakenOverJobs`. ``kill`` kills the process of a peer, given by its name.
+        ``job_kinds``: see :class:`TakenOverJobs`. ``kill`` kills the process of a peer, given by its name. ``nodes``: None on
+        a server on one machine.
         """
         self._loop, self._bus, self._peers = loop, bus, peers
         self._gateway, self._workers, self._all_jobs = gateway, workers, jobs
@@ -91,8 +94,7 @@ class Takeover:
         self._responses, self._messages, self._decisions = responses, messages, decisions
         self._handshake, self._monitor, self._gateway_ends = handshake, monitor, gateway_ends
         self._other_versions, self._kill = other_versions, kill
-        self._nodes = TakenOverNodes(agents, handshake)
-        self._other_gateways = other_gateways
+        self._nodes, self._other_gateways = nodes, other_gateways
         self._expected = ExpectedPeers()
         self._kept = KeptMessages()
         self._gateways: dict[str, GatewaySnapshot] = {}
@@ -110,7 +112,7 @@ class Takeover:
             self._expected.expect(gateway)
         for survivor in survivors:
             self._adopt(survivor)
-        for agent in self._nodes.expect():
+        for agent in self._nodes.expect() if self._nodes is not None else ():
             self._expected.expect(agent)
         workers, jobs = len(self._workers.names()), len(self._all_jobs.names())
         log.info("recovering", workers=workers, jobs=jobs, missing=len(self._expected.missing))
@@ -140,11 +142,11 @@ class Takeover:
         if isinstance(message, Hello):
             self._hello(peer, message, payload)
         elif not self._peers.message_received(peer, self._loop.now()):
-            if not self._nodes.keep_later(peer, message, payload):
+            if self._nodes is None or not self._nodes.keep_later(peer, message, payload):
                 log.warning("message of a peer that has not said hello", peer=peer, message=type(message).__name__)
         elif isinstance(message, Pong):
             self._monitor.pong(peer, message, payload)
-        elif not self._nodes.handle(peer, message, payload):
+        elif self._nodes is None or not self._nodes.handle(peer, message, payload):
             self._keep(peer, message, payload)
 
     def _keep(self, peer: str, message: Any, payload: bytes) -> None:
@@ -156,13 +158,13 @@ class Takeover:
 
     def _hello(self, peer: str, message: Hello, payload: bytes) -> None:
         known = message.role == "gateway" or peer in (*self._workers.names(), *self._all_jobs.names())
-        if message.role == "agent":
-            self._agent_hello(peer, message, payload)
+        if message.role == "agent" and self._nodes is not None:
+            self._agent_hello(self._nodes, peer, message, payload)
             return
         if message.node and message.role.startswith("gateway"):  # or the host of some
             if self._other_gateways is None or not self._other_gateways.hello(peer, message, self._gateway_ended):
                 return
-        elif not known and not self._over and self._nodes.keep(peer, message, payload):
+        elif not known and not self._over and self._nodes is not None and self._nodes.keep(peer, message, payload):
             return
         if not self._handshake.accepts(peer, message, known=known):
             return
@@ -184,11 +186,11 @@ class Takeover:
             return
         self._handshake.welcome(peer, message)
 
-    def _agent_hello(self, agent: str, message: Hello, payload: bytes) -> None:
-        for survivor in self._nodes.agent_hello(agent, message, payload):
+    def _agent_hello(self, nodes: TakenOverNodes, agent: str, message: Hello, payload: bytes) -> None:
+        for survivor in nodes.agent_hello(agent, message, payload):
             self._adopt(survivor)
         self._expected.reported(agent)
-        for early in self._nodes.take_early():
+        for early in nodes.take_early():
             self._take(*early)
 
     def _take_snapshot(self, peer: str, message: Hello, payload: bytes) -> None:
@@ -239,7 +241,7 @@ class Takeover:
         now = self._loop.now()
         self._seconds += min(now - self._ticked, _LONGEST_TICK_S)
         self._ticked = now
-        if self._seconds >= self._nodes.timeout(TIMEOUT_S):
+        if self._seconds >= (TIMEOUT_S if self._nodes is None else self._nodes.timeout):
             self._end()
             return
         if self._expected.all_reported:
@@ -255,9 +257,10 @@ class Takeover:
     def _end(self) -> None:
         self._over = True
         missing = self._kill_missing()
-        for early in self._nodes.take_early():  # their agents do not know them
-            self._take(*early)
-        self._nodes.take_over()
+        if self._nodes is not None:
+            for early in self._nodes.take_early():  # their agents do not know them
+                self._take(*early)
+            self._nodes.take_over()
         world = self._workers.take_over(self._gateways, self._arrivals)
         taken_over = self._jobs.take_over()
         self._tell_gateways(world)

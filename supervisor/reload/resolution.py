@@ -21,7 +21,6 @@ import msgspec
 
 from protocol.config.api_keys import check_key_file
 from protocol.config.config_file import read_config_file
-from protocol.config.ray_address import with_cluster_address
 from protocol.config.resolver import ResolvedSettings, require_key_beyond_loopback, resolve
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
@@ -59,7 +58,10 @@ def resolve_again(environment: Mapping[str, str]) -> Resolution:
     try:
         require_key_beyond_loopback(found.settings)
         check_settings(found.settings)
-        found = found._replace(settings=with_cluster_address(found.settings, environment))
+        if found.settings.placement == "ray":
+            from protocol.config.ray_address import with_cluster_address  # noqa: PLC0415 - only then is it needed
+
+            found = found._replace(settings=with_cluster_address(found.settings, environment))
         check_key_file(found.settings)
     except LemonbusError as problem:
         return Resolution(failure=_with_origin(problem.failure, found))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.models.nodes import NodeFacts
 from supervisor.metrics.families import OWN_PREFIX, documented_families, own_families
 from supervisor.metrics.server_metrics import ServerMetrics

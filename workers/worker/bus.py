@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import zmq
@@ -24,9 +24,12 @@ from protocol.runtime import logs
 from protocol.runtime.log_output import DropCounter
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
-from protocol.wire import curve, endpoints, envelope, frames
+from protocol.wire import endpoints, envelope, frames
 from protocol.wire.bus_address import BusAddress, KeyPair, tcp_endpoint
 from protocol.wire.bus_connection import SupervisorDealer, connect_logs
+
+if TYPE_CHECKING:
+    from protocol.wire import curve
 
 EVENTS_HIGH_WATER: Final = 10_000
 MAX_SUBSCRIPTION_BYTES: Final = 4096
@@ -98,6 +101,8 @@ class WorkerBus:
         return opened
 
     def _listen_on_tcp(self, address: BusAddress, keys: KeyPair) -> None:
+        from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
+
         self._peer_check = curve.PeerCheck(self._context, keys)
         self._loop.on_socket(self._peer_check.socket, self._peer_check.answer)
         curve.listen(self._events, tcp_endpoint(address.listening_host(), "*"), keys)

@@ -14,7 +14,6 @@ from msgspec import structs
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.peers import CheckModel, LoadFailed, StartEngine
-from protocol.models.node_paths import localized
 from protocol.models.recipes import ModelSpec, with_backend
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -89,5 +88,9 @@ class ModelLoader:
 
 def _ordered(order: CheckModel | StartEngine) -> ModelSpec:
     """Return the spec as this worker runs it: on its node, with its files, on the device of this one of several engines."""
-    spec = localized(with_backend(order.spec, order.backend), order.paths)
+    spec = with_backend(order.spec, order.backend)
+    if order.paths:
+        from protocol.models.node_paths import localized  # noqa: PLC0415 - only servers with a cluster need it
+
+        spec = localized(spec, order.paths)
     return structs.replace(spec, devices=[order.device]) if order.device else spec

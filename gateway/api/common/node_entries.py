@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from gateway.api.common.machine_memory import MemoryEntry, memory_entries
-from protocol.messages.nodes import NodeReport
+from protocol.messages.node_reports import NodeReport
 
 
 class NodeEntry(msgspec.Struct):

@@ -10,7 +10,7 @@ from msgspec import Meta
 from gateway.api.common.node_entries import NodeEntry, node_entries, node_entry
 from gateway.api.common.operations import CONFLICT, NOT_FOUND
 from gateway.api.common.routes import HttpCaller, Nothing, route
-from protocol.messages.nodes import DrainNode, ListNodes, NodeReport, NodesReport
+from protocol.messages.node_reports import DrainNode, ListNodes, NodeReport, NodesReport
 
 
 class NodesAnswer(msgspec.Struct):

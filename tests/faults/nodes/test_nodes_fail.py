@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from protocol.messages.nodes import NODE_SILENCE_S
+from protocol.models.nodes import NODE_SILENCE_S
 from tests.faults.nodes.conftest import CHAT, LOOP, ServerWithNodes
 from tests.faults.supervisors.recoveries import kill_supervisor
 from tests.support import processes

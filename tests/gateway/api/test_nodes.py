@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from protocol.messages.health import GetHealth
-from protocol.messages.nodes import DrainNode, ListNodes, NodeReport, NodesReport, NodeState
+from protocol.messages.node_reports import DrainNode, ListNodes, NodeReport, NodesReport, NodeState
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NodeFacts
 from tests.gateway.api.supervisor_reports import HEALTH

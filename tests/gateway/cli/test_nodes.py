@@ -12,7 +12,7 @@ import pytest
 from gateway.api.common.node_entries import node_entry
 from gateway.cli import polling
 from gateway.cli.main import cli
-from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import NodeFacts
 from tests.gateway.cli.conftest import Ends

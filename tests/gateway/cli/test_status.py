@@ -18,7 +18,7 @@ from protocol.messages.health import (
     ReplicaReport,
     RunningModel,
 )
-from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.peers import LoadStage, Peer
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NodeFacts

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from protocol.failures import Code, LemonbusError
-from protocol.messages.nodes import DrainNode, ListNodes, NodeReport, NodesReport, NodeState
+from protocol.messages.node_reports import DrainNode, ListNodes, NodeReport, NodesReport, NodeState
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import HEAD, NodeFacts
 from supervisor.handlers.nodes import NodeCalls, NodeReports

@@ -13,7 +13,7 @@ from protocol.messages.devices import DeviceReading
 from protocol.messages.events import Outcome
 from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
 from protocol.messages.metrics import DURATION_BUCKETS, RequestSeries
-from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.peers import LoadStage
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NodeFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.models.nodes import NodeFacts
 from supervisor.metrics.exposition import render
 from supervisor.metrics.families import MULLAMA_PREFIX, OWN_PREFIX, documented_families, own_families

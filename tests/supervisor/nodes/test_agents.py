@@ -9,16 +9,8 @@ from unittest.mock import Mock
 import pytest
 
 from protocol.config.settings import Settings
-from protocol.messages.nodes import (
-    AgentSnapshot,
-    NodeChanged,
-    NodeHardware,
-    NodeRead,
-    NodeReport,
-    NodeState,
-    ReadNode,
-    WorkerFigures,
-)
+from protocol.messages.node_reports import NodeReport, NodeState
+from protocol.messages.nodes import AgentSnapshot, NodeChanged, NodeHardware, NodeRead, ReadNode, WorkerFigures
 from protocol.messages.peers import Hello
 from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, Capacity

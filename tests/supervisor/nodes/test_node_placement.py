@@ -7,14 +7,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from protocol.messages.nodes import (
-    AgentSnapshot,
-    KillProcess,
-    NodeProcess,
-    ProcessEnded,
-    StartProcess,
-    WorkerFigures,
-)
+from protocol.messages.nodes import AgentSnapshot, KillProcess, NodeProcess, ProcessEnded, StartProcess, WorkerFigures
 from protocol.models.memory import HOST
 from protocol.models.nodes import HEAD, NodeFacts
 from protocol.runtime.loop import Loop

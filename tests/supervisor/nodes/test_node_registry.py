@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.messages.nodes import NODE_SILENCE_S
-from protocol.models.nodes import HEAD, NodeFacts
+from protocol.models.nodes import HEAD, NODE_SILENCE_S, NodeFacts
 from protocol.state_table import IllegalTransitionError
 from supervisor.nodes.node_registry import MAX_MISSING, MAX_REFUSED, PING_INTERVAL_S, NodeRegistry
 from supervisor.nodes.node_states import TRANSITIONS, NodeConnection

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.messages.overview import MAX_ENDED, EndedRequest
+from protocol.messages.metrics import EndedRequest
+from protocol.messages.overview import MAX_ENDED
 from supervisor.overview.ended_requests import EndedRequests
 
 

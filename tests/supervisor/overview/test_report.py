@@ -11,7 +11,7 @@ from protocol.ids import RequestKey
 from protocol.messages.calls import Progress
 from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.model_files import DownloadReport
-from protocol.messages.nodes import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.overview import ModelDeath, NodeOverview, PlaceMemory
 from protocol.messages.peers import EngineReady, LoadStage
 from protocol.messages.recovery import RequestSnapshot

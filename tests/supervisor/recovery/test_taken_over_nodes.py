@@ -23,9 +23,3 @@ def test_what_follows_an_early_hello_is_kept_in_its_order() -> None:
     assert nodes.take_early() == [("j1", HELLO, b"snapshot"), ("j1", COPIED, b"")]
     assert nodes.take_early() == []
     assert not nodes.keep_later("j1", COPIED, b""), "it is known now"
-
-
-def test_on_one_machine_nothing_is_kept() -> None:
-    nodes = TakenOverNodes(None, Mock())
-    assert not nodes.keep("j1", HELLO, b"")
-    assert not nodes.keep_later("j1", COPIED, b"")

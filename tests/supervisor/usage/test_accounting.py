@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages.caller import LimitStatus
-from protocol.messages.metrics import DURATION_BUCKETS, FailedRequests, RequestSeries, RequestsObserved
-from protocol.messages.overview import EndedRequest
+from protocol.messages.metrics import DURATION_BUCKETS, EndedRequest, FailedRequests, RequestSeries, RequestsObserved
 from protocol.messages.usage import UsageRow, total
 from protocol.messages.work import AnswerLost
 from supervisor.usage import journal as journal_module
