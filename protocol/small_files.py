@@ -1,10 +1,12 @@
-"""Reads a small file that any program may have written. It waits neither for a pipe nor for gigabytes."""
+"""Small files: one that any program may have written is read without waiting for a pipe or gigabytes; a private one is replaced whole."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,3 +30,32 @@ def read_small_file(path: Path) -> bytes:
         return bytes(found)
     finally:
         os.close(file)
+
+
+def replace_private(path: Path, data: bytes) -> None:
+    """Write a file, readable only for its owner; raises OSError, in which case nothing has changed."""
+    with private_draft(path, data) as draft:
+        draft.replace(path)
+
+
+@contextlib.contextmanager
+def private_draft(path: Path, data: bytes, *, lasting: bool = False, owned: bool = False) -> Iterator[Path]:
+    """Yield a file beside ``path`` that has this content, readable only for its owner; raises OSError.
+
+    It is removed at the end, unless it was renamed. ``lasting``: its content is on the disk. ``owned``: root gives it to the owner
+    of its folder, because the server runs as that user.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            if owned and os.geteuid() == 0:
+                owner = path.parent.stat()
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            file.write(data)
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        yield draft
+    finally:
+        with contextlib.suppress(OSError):  # the disk may not answer any more: the first error counts
+            draft.unlink(missing_ok=True)

@@ -16,12 +16,12 @@ from gateway.api.operator.reload import ReloadAnswer, ReloadRequest, reload_conf
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import UNREACHABLE, USAGE, CommandError
 from gateway.cli.settings import recipe_warnings, resolved_text
+from protocol import small_files
 from protocol.config.config_file import MAX_FILE_BYTES, config_paths
 from protocol.config.resolver import ResolvedSettings
 
 _REFUSED: Final = (400, 409)
 """What the server answers to a wrong file, and to an address at which it cannot listen."""
-_PRIVATE: Final = 0o600
 
 
 class ChangedFile(NamedTuple):
@@ -133,22 +133,14 @@ def _replace(file: Path, expected: bytes | None, content: bytes) -> None:
     ``expected``: what was read; an editor may have written another version since.
     """
     target = file.resolve()  # a link stays a link
-    draft = target.with_name(f".{target.name}.{os.getpid()}.new")
-    draft.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE), "wb") as opened:
-            if expected is not None:
-                owner = target.stat()
-                os.fchown(opened.fileno(), owner.st_uid, owner.st_gid)
-                shutil.copystat(target, draft)
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
+    with small_files.private_draft(target, content, lasting=True) as draft:
+        if expected is not None:
+            owner = target.stat()
+            os.chown(draft, owner.st_uid, owner.st_gid)
+            shutil.copystat(target, draft)
+            os.utime(draft)  # it is changed now
         _check_unchanged(target, expected)
         draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _check_unchanged(file: Path, expected: bytes | None) -> None:

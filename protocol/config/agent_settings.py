@@ -5,7 +5,6 @@ What starts agents writes it: the job of the cluster engine, or an operator. Its
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,7 +18,6 @@ from protocol.wire.bus_address import ClusterMembership
 
 AGENT_FILE_VARIABLE: Final = "LEMONBUS_AGENT_FILE"
 """The path of the file."""
-_PRIVATE: Final = 0o600
 
 Text = Annotated[str, Meta(min_length=1)]
 NodeName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -48,11 +46,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def write_agent_settings(settings: AgentSettings, path: Path) -> None:
     """Write the file anew, readable only for its owner; raises OSError."""
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE), "wb") as file:
-        file.write(msgspec.json.encode(settings))
-    draft.replace(path)
+    small_files.replace_private(path, msgspec.json.encode(settings))
 
 
 def read_agent_settings(path: Path) -> AgentSettings:

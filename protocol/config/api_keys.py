@@ -40,7 +40,6 @@ KEY_VARIABLES: Final = {
 A key in the file may not be named after one of these settings.
 """
 _KEY_BYTES: Final = 32
-_PRIVATE: Final = 0o600
 _LOCK_TIMEOUT_S: Final = 5.0
 _LOCK_PAUSE_S: Final = 0.02
 
@@ -235,20 +234,8 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
     Root gives the file to the owner of its directory, because the server runs as that user.
     """
     data = msgspec.json.format(msgspec.json.encode(_KeyFile(list(keys))), indent=2) + b"\n"
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    draft.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE), "wb") as file:
-            if os.geteuid() == 0:
-                owner = path.parent.stat()
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    with small_files.private_draft(path, data, lasting=True, owned=True) as draft:
         draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager

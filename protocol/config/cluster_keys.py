@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,6 @@ from protocol.failures import DECODE_ERRORS, invalid
 from protocol.wire.bus_address import ClusterKeys
 
 CLUSTER_KEYS_FILE: Final = "cluster_keys.json"
-_PRIVATE: Final = 0o600
 
 
 def read_cluster_keys(state_dir: Path) -> ClusterKeys:
@@ -44,18 +42,9 @@ def ensure_cluster_keys(state_dir: Path) -> ClusterKeys:
     from protocol.wire.curve import new_cluster_keys  # noqa: PLC0415 - most commands need no ZeroMQ
 
     state_dir.mkdir(parents=True, exist_ok=True)
-    draft = state_dir / f".{CLUSTER_KEYS_FILE}.{secrets.token_hex(4)}.new"
-    draft.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE), "wb") as file:
-            if os.geteuid() == 0:  # the server runs as the owner of the directory
-                owner = state_dir.stat()
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-            file.write(msgspec.json.format(msgspec.json.encode(new_cluster_keys()), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # unlike a rename, a link replaces nothing
-            os.link(draft, state_dir / CLUSTER_KEYS_FILE)
-    finally:
-        draft.unlink(missing_ok=True)
+    path = state_dir / CLUSTER_KEYS_FILE
+    data = msgspec.json.format(msgspec.json.encode(new_cluster_keys()), indent=2) + b"\n"
+    draft = small_files.private_draft(path, data, lasting=True, owned=True)
+    with draft as written, contextlib.suppress(FileExistsError):  # unlike a rename, a link replaces nothing
+        os.link(written, path)
     return read_cluster_keys(state_dir)

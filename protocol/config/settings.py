@@ -6,7 +6,6 @@ the supervisor writes the result into the runtime directory (0600), where its ch
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from protocol import small_files
 from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeDefaults, RemoteSettings
 
 SECTIONS: Final = ("models", "defaults", "groups", "remotes")
@@ -252,22 +252,10 @@ def write_settings(settings: Settings, runtime: Path, origins: Mapping[str, str]
     ``origins``: for people, where the values other than defaults come from.
     """
     if origins is not None:
-        _replace(runtime / ORIGINS_FILE, msgspec.json.encode(origins))
+        small_files.replace_private(runtime / ORIGINS_FILE, msgspec.json.encode(origins))
     path = runtime / SETTINGS_FILE
-    _replace(path, msgspec.json.encode(settings))
+    small_files.replace_private(path, msgspec.json.encode(settings))
     return path
-
-
-def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_name(path.name + ".new")
-    try:
-        draft.touch(mode=0o600)
-        draft.write_bytes(data)
-        draft.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise
 
 
 def read_settings(runtime: Path) -> Settings:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import os
 import socket
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from protocol import small_files
 from protocol.wire import endpoints
 
 MEMBERSHIP_FILE: Final = "cluster.json"
@@ -158,11 +158,7 @@ def write_membership(runtime: Path, membership: ClusterMembership | None) -> Non
     if membership is None:
         path.unlink(missing_ok=True)
         return
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(membership))
-    draft.replace(path)
+    small_files.replace_private(path, msgspec.json.encode(membership))
 
 
 def encode_token(keys: MemberKeys) -> str:

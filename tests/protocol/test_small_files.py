@@ -1,4 +1,4 @@
-"""Small files are read completely or not at all; a pipe of the same name is not waited for."""
+"""Small files are read completely or not at all; a pipe of the same name is not waited for. Private ones are replaced whole."""
 
 from __future__ import annotations
 
@@ -47,3 +47,19 @@ def test_a_pipe_instead_of_a_record_is_not_an_installation(tmp_path: Path) -> No
     folder.mkdir(parents=True)
     os.mkfifo(folder / installations.RECORD_FILE)
     assert installations.find_installations(str(tmp_path), "llamacpp", "cpu") == []
+
+
+def test_a_private_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(b"before")
+    file.chmod(0o644)
+    small_files.replace_private(file, b"after")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"after", 0o600)
+    refused = pytest.raises(ValueError, match="refused")
+    with refused, small_files.private_draft(file, b"never", lasting=True) as draft:
+        assert (draft.read_bytes(), draft.stat().st_mode & 0o777) == (b"never", 0o600)
+        raise ValueError("refused")
+    assert file.read_bytes() == b"after"
+    with pytest.raises(FileNotFoundError):
+        small_files.replace_private(tmp_path / "missing" / "keys", b"")
+    assert [each.name for each in tmp_path.iterdir()] == ["keys"]

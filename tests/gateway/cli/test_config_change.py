@@ -289,7 +289,7 @@ def test_a_directory_that_cannot_be_written(file: Path, lemonbus: Ends, monkeypa
     def refuse(*_: Any) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(config_change.os, "fchown", refuse)
+    monkeypatch.setattr(config_change.os, "chown", refuse)
     code, _, err = lemonbus("config", "set", "slots", "8")
     assert (code, err) == (2, f"lemonbus: {file}: Permission denied; the file is unchanged\n")
     assert (file.read_text(), list(file.parent.iterdir())) == (TEXT, [file])
