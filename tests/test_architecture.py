@@ -29,6 +29,7 @@ ONLY_IN = {
         "protocol/wire/frames.py",
         "protocol/wire/bus_connection.py",
         "protocol/wire/curve.py",
+        "supervisor/bus/remote_router.py",
         "supervisor/bus/sockets.py",
         "supervisor/node_agent/agent_link.py",
         "workers/worker/bus.py",

@@ -170,10 +170,11 @@ class GatewayBus:
         control = self._supervisor.dealer
         if control is None:
             raise Failure(Code.OVERLOADED, "the supervisor is being replaced", retry_after=1).raised()
-        if self._outbox or not frames.send(control, frame):
-            if len(self._outbox) >= MAX_OUTBOX_MESSAGES and not must_arrive:
-                raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
-            self._outbox.append(frame)
+        if len(self._outbox) >= MAX_OUTBOX_MESSAGES and not must_arrive:
+            raise Failure(Code.OVERLOADED, "the supervisor does not keep up", retry_after=1).raised()
+        for part in self._supervisor.frames_of(frame):
+            if self._outbox or not frames.send(control, part):
+                self._outbox.append(part)
         self._read_soon(control, self._read_control)
 
     def _read_soon(self, socket: zmq.Socket[bytes], read: Callable[[], None]) -> None:
@@ -221,7 +222,7 @@ class GatewayBus:
         """Deliver what the supervisor has sent."""
         if self._supervisor.dealer is None:
             return
-        for frame in frames.receive_each(self._supervisor.dealer):
+        for frame in self._supervisor.receive():
             try:
                 message, payload = envelope.decode(frame)
             except envelope.MalformedError as problem:

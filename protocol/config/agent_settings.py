@@ -13,20 +13,19 @@ from msgspec import Meta
 
 from protocol import small_files
 from protocol.failures import DECODE_ERRORS, invalid
-from protocol.models.nodes import HEAD
+from protocol.models.nodes import why_no_node_name
 from protocol.wire.bus_address import ClusterMembership
 
 AGENT_FILE_VARIABLE: Final = "LEMONBUS_AGENT_FILE"
 """The path of the file."""
 
 Text = Annotated[str, Meta(min_length=1)]
-NodeName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The settings of one agent. All other settings come from the supervisor."""
 
-    node: NodeName
+    node: str
     boot: Text
     """The id of the run of the server."""
     membership: ClusterMembership
@@ -58,6 +57,6 @@ def read_agent_settings(path: Path) -> AgentSettings:
         settings = msgspec.json.decode(data, type=AgentSettings)
     except DECODE_ERRORS as problem:
         raise invalid(f"{path}: {problem}") from None
-    if settings.node == HEAD:
-        raise invalid(f"{path}: only the node of the supervisor may be called {HEAD}")
+    if why := why_no_node_name(settings.node):
+        raise invalid(f"{path}: {why}")
     return settings

@@ -5,16 +5,30 @@ The head is the node of the keeper, the supervisor and the jobs. A server on one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
 
+from protocol.failures import printable
+
 HEAD: Final = "head"
 """The name of the node where the supervisor runs."""
 NODE_SILENCE_S: Final = 3.0
 """An agent that is silent for this long is lost, and with it every process of its node."""
+_NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def why_no_node_name(name: str) -> str:
+    """Return why a node other than the head cannot have this name; empty if it can."""
+    if name == HEAD:
+        return f"only the node of the supervisor may be called {HEAD}"
+    if not _NODE_NAME.fullmatch(name):
+        shown = printable(name, 64)
+        return f"{shown!r} cannot be the name of a node: 1 to 63 letters, digits, '.', '_' and '-', with a letter or digit first"
+    return ""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):

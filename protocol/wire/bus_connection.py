@@ -13,13 +13,13 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import zmq
 
-from protocol.wire import endpoints
+from protocol.wire import endpoints, frames
 from protocol.wire.bus_address import BusAddress
 from protocol.wire.frames import Socket
 
@@ -73,13 +73,14 @@ def connect_once(dealer: S, address: BusAddress, peer: bytes, limit: int = 0) ->
     """Return a new DEALER, connected to the supervisor that listens now, or to none.
 
     When a connection on this node has ended, the socket takes no more messages: ``frames.send`` returns False. One to
-    another node is then closed by its owner. ``limit``: how many messages may wait in it, in each direction; 0 (no limit) for
-    a peer that never has more of them under way than requests.
+    another node is then closed by its owner. ``peer``: the routing id; empty: the ROUTER chooses one. ``limit``: how many messages
+    may wait in it, in each direction; 0 (no limit) for a peer that never has more of them under way than requests.
     """
     dealer.set_hwm(limit)
     dealer.setsockopt(zmq.LINGER, 0)
     dealer.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS if address.remote else -1)
-    dealer.setsockopt(zmq.ROUTING_ID, peer)
+    if peer:
+        dealer.setsockopt(zmq.ROUTING_ID, peer)
     _connect(dealer, address, address.control)
     return dealer
 
@@ -100,8 +101,13 @@ def _connect(socket: Socket, address: BusAddress, endpoint: str) -> None:
 class RemoteConnection:
     """A DEALER that connects once to a supervisor on another node, and a monitor that says when it has, and when it ends."""
 
-    def __init__(self, context: zmq.Context[Any], address: BusAddress, peer: bytes, limit: int = 0) -> None:
+    def __init__(self, context: zmq.Context[Any], address: BusAddress, limit: int = 0) -> None:
         """Begin to connect; arguments as for :func:`connect_once`."""
+        from protocol.wire import parts  # noqa: PLC0415 - processes of the head do not need it
+
+        self.split = parts.split
+        """Yields the frames in which to send a message."""
+        self._messages = parts.SupervisorMessages()
         dealer: Socket = context.socket(zmq.DEALER)
         self.dealer = dealer
         self.monitor: Socket = context.socket(zmq.PAIR)
@@ -116,7 +122,7 @@ class RemoteConnection:
         """Whether the connection has ended, or could not be made."""
         self.refused = False
         """Whether something accepted the connection and broke it off before the handshake was over: the keys do not match."""
-        connect_once(dealer, address, peer, limit)
+        connect_once(dealer, address, b"", limit)
 
     def look(self) -> None:
         """Take note of what has happened to the connection."""
@@ -131,6 +137,16 @@ class RemoteConnection:
             else:
                 self.refused = self.refused or (kind == _DISCONNECTED and not self.connected)
                 self.ended = True
+
+    def messages(self, received: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the messages to handle, of frames that have arrived."""
+        for frame in received:
+            try:
+                message = self._messages.take(frame)
+            except ValueError:
+                message = frame
+            if message is not None:
+                yield message
 
     def close(self, linger: int = 0) -> None:
         """Close it. ``linger``: milliseconds for what was not sent."""
@@ -195,7 +211,7 @@ class SupervisorDealer:
         self.look()
         if self._connection is None:
             self._end_noticed = False
-            self._connection = RemoteConnection(self._context, self._address, self._peer, self._limit)
+            self._connection = RemoteConnection(self._context, self._address, self._limit)
             self._unwatch_monitor = self._watch(self._connection.monitor, self.look)
         return ON_OTHER_NODE if self._connection.connected else 0
 
@@ -212,6 +228,23 @@ class SupervisorDealer:
         self.dealer = dealer
         self._unwatch_dealer = self._watch(dealer, self._read)
         return dealer
+
+    def frames_of(self, message: bytes) -> Iterable[bytes]:
+        """Return the frames in which to send a message: several, if it is long and goes to another node."""
+        return (message,) if self._connection is None else self._connection.split(message)
+
+    def send(self, message: bytes) -> None:
+        """Send a message, if there is a connection. Only for one without a limit."""
+        if self.dealer is not None:
+            for frame in self.frames_of(message):
+                frames.send(self.dealer, frame)
+
+    def receive(self) -> Iterator[bytes]:
+        """Return every whole message that waits. What cannot be one is left to the owner, whose decoder refuses it."""
+        if self.dealer is None:
+            return iter(())
+        received = frames.receive_each(self.dealer)
+        return received if self._connection is None else self._connection.messages(received)
 
     def look(self) -> None:
         """Take note of what has happened to a connection to another node."""

@@ -1,7 +1,7 @@
 """The supervisor's sockets: the ROUTER of the control plane and the PULL of the log records.
 
-Both are ipc sockets in the runtime directory. On a server with a cluster, both also listen on tcp, with CURVE, for processes of
-other nodes.
+Both are ipc sockets in the runtime directory. On a server with a cluster, there is a second ROUTER for the processes of other nodes, which
+listens on tcp with CURVE, and so does the PULL.
 
 All sends are NOBLOCK. A peer that does not read fills only its own bounded outbox. A message to a peer that has ended
 is counted, and is not an error.
@@ -9,8 +9,7 @@ is counted, and is not an error.
 
 from __future__ import annotations
 
-import errno
-import time
+import math
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -24,7 +23,7 @@ from protocol.wire import endpoints, envelope, frames
 from protocol.wire.bus_address import BusAddress, ClusterKeys
 
 if TYPE_CHECKING:
-    from protocol.wire import curve
+    from supervisor.bus.remote_router import RemoteRouter
 
 MAX_OUTBOX_MESSAGES: Final = 4096
 MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
@@ -32,8 +31,6 @@ RETRY_INTERVAL_S: Final = 0.005
 _MESSAGES_PER_READ: Final = 256
 _LOG_MESSAGES_PER_READ: Final = 512
 _MAX_LOG_BYTES: Final = 65536
-_BIND_TIMEOUT_S: Final = 2.0
-_BIND_PAUSE_S: Final = 0.02
 
 Received = Callable[[str, Any, bytes], None]
 
@@ -54,10 +51,13 @@ class _Outbox:
 class SupervisorBus:
     """Sends to and receives from every peer of the server."""
 
-    def __init__(self, loop: Loop, address: BusAddress, boot: str, keys: ClusterKeys | None = None) -> None:
-        """Bind both sockets in the runtime directory, which the caller has locked; raises :class:`BindError`.
+    def __init__(
+        self, loop: Loop, address: BusAddress, boot: str, keys: ClusterKeys | None = None, longest: float = math.inf
+    ) -> None:
+        """Bind the sockets in the runtime directory, which the caller has locked; raises :class:`BindError`.
 
-        ``keys``: of a server with a cluster, which also listens on tcp.
+        ``keys``: of a server with a cluster, which also listens on tcp. ``longest``: bytes of the longest message of a process on
+        another node.
         """
         self._loop = loop
         self._context = zmq.Context(io_threads=1)
@@ -77,7 +77,7 @@ class SupervisorBus:
         try:
             _bind(self._router, endpoints.bus(address.runtime))
             _bind(self._logs, endpoints.logs(address.runtime, boot))
-            self._peer_check = None if keys is None else self._listen_on_tcp(address, keys)
+            self._remote = None if keys is None else self._listen_on_tcp(address, keys, longest)
         except BindError:
             self._context.destroy(linger=0)
             raise
@@ -92,46 +92,53 @@ class SupervisorBus:
         logged: Callable[[bytes], None],
         overflow: Callable[[str], None],
         other_version: Callable[[str, int], None],
+        alive: Callable[[str], object] = lambda _peer: None,
     ) -> None:
         """Call these from now on.
 
-        ``received(peer, message, payload)``, ``logged(record)``, ``overflow(peer)`` for a peer that does not read, and
-        ``other_version(peer, version)`` for a message in another version of the protocol.
+        ``received(peer, message, payload)``, ``logged(record)``, ``overflow(peer)`` for a peer that does not read,
+        ``other_version(peer, version)`` for a message in another version of the protocol, and ``alive(peer)`` while a long message
+        arrives.
         """
         self._received, self._logged, self._overflow = received, logged, overflow
-        self._other_version = other_version
+        self._other_version, self._alive = other_version, alive
         self._number = self._loop.on_socket(self._router, self._read)
         self._loop.on_socket(self._logs, self._read_logs)
-        if self._peer_check is not None:
-            self._loop.on_socket(self._peer_check.socket, self._peer_check.answer)
+        if self._remote is not None:
+            self._remote_number = self._loop.on_socket(self._remote.socket, self._read_remote)
+            self._loop.on_socket(self._remote.check.socket, self._remote.check.answer)
 
-    def _listen_on_tcp(self, address: BusAddress, keys: ClusterKeys) -> curve.PeerCheck:
-        """Let both sockets also listen on tcp. Of the options set until then, each listener has those that it was made with."""
-        from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
+    def _listen_on_tcp(self, address: BusAddress, keys: ClusterKeys, longest: float) -> RemoteRouter:
+        from supervisor.bus.remote_router import RemoteRouter  # noqa: PLC0415 - a server on one machine has none
 
-        check = curve.PeerCheck(self._context, keys.member)
         try:
-            for bound, endpoint in zip((self._router, self._logs), address.listening_endpoints(), strict=True):
-                _listen(bound, endpoint, keys)
+            return RemoteRouter(self._context, address, keys, self._logs, longest)
         except OSError as problem:
-            check.close()
             name = address.cluster.address if address.cluster is not None else ""
             raise BindError(problem.errno, problem.strerror, name) from problem
-        return check
 
     def send(self, peer: str, message: Struct, payload: bytes = b"") -> None:
         """Send, or keep the message in the peer's outbox while it does not read. Never blocks, never raises."""
         frame = envelope.encode(message, payload)
+        if self._remote is not None and peer in self._remote:
+            all(self._send(peer, part) for part in self._remote.split(frame))
+        else:
+            self._send(peer, frame)
+
+    def _send(self, peer: str, frame: bytes) -> bool:
+        """Return False if the peer leaves too much unread."""
         waiting = self._outboxes.get(peer)
         if waiting is None and self._try(peer, frame):
-            return
+            return True
         outbox = waiting or self._outboxes.setdefault(peer, _Outbox())
         if not outbox.put(frame):
-            self.forget(peer)
+            self._outboxes.pop(peer, None)
             self._overflow(peer)
-        elif not self._retrying:
+            return False
+        if not self._retrying:
             self._retrying = True
             self._loop.call_later(RETRY_INTERVAL_S, self._retry)
+        return True
 
     def is_reading(self, peer: str) -> bool:
         """Return whether the peer has probably read everything that was sent to it."""
@@ -140,10 +147,15 @@ class SupervisorBus:
     def forget(self, peer: str) -> None:
         """Drop the messages that wait for a peer that has ended."""
         self._outboxes.pop(peer, None)
+        if self._remote is not None:
+            self._remote.ended(peer)
 
     def _try(self, peer: str, frame: bytes) -> bool:
-        self._loop.used(self._number)
         try:
+            if self._remote is not None and peer in self._remote:
+                self._loop.used(self._remote_number)
+                return self._remote.send(peer, frame)
+            self._loop.used(self._number)
             return frames.send_to(self._router, peer.encode(), frame)
         except zmq.ZMQError as problem:
             if problem.errno != zmq.EHOSTUNREACH:
@@ -164,20 +176,38 @@ class SupervisorBus:
 
     def _read(self) -> None:
         for number, received in enumerate(frames.receive_routed(self._router), 1):
-            self._take(received)
+            try:
+                sender, frame = received
+                peer = sender.decode()
+            except ValueError:  # too few or too many frames, or a peer whose name is not text
+                self.malformed += 1
+            else:
+                self._take(peer, frame)
             if number == _MESSAGES_PER_READ:
                 return
         self._loop.drained(self._number)
 
-    def _take(self, received: list[bytes]) -> None:
+    def _read_remote(self) -> None:
+        if self._remote is None:
+            return
+        for number, (peer, frame) in enumerate(self._remote.receive(), 1):
+            if frame is None:
+                self._alive(peer)
+            elif peer:
+                self._take(peer, frame)
+            else:
+                self.malformed += 1
+            if number == _MESSAGES_PER_READ:
+                return
+        self._loop.drained(self._remote_number)
+
+    def _take(self, peer: str, frame: bytes) -> None:
         try:
-            sender, frame = received
-            peer = sender.decode()
             message, payload = envelope.decode(frame)
         except envelope.OtherVersionError as problem:
             self.malformed += 1
             self._other_version(peer, problem.version)
-        except ValueError:  # malformed, too few or too many frames, or a peer whose name is not text
+        except envelope.MalformedError:
             self.malformed += 1
         else:
             self._received(peer, message, payload)
@@ -191,9 +221,10 @@ class SupervisorBus:
         """For at most 200 ms, send what waits; then close."""
         self._loop.on_socket(self._router, None)
         self._loop.on_socket(self._logs, None)
-        if self._peer_check is not None:
-            self._loop.on_socket(self._peer_check.socket, None)
-            self._peer_check.close()
+        if self._remote is not None:
+            self._loop.on_socket(self._remote.socket, None)
+            self._loop.on_socket(self._remote.check.socket, None)
+            self._remote.close()
         self._router.close()
         self._logs.close(0)
         self._context.term()
@@ -211,22 +242,3 @@ def _bind(bound: zmq.Socket[bytes], endpoint: str) -> None:
         raise BindError(
             problem.errno, zmq.strerror(problem.errno or 0), str(endpoints.socket_file(endpoint))
         ) from problem
-
-
-def _listen(bound: zmq.Socket[bytes], endpoint: str, keys: ClusterKeys) -> None:
-    """Let a socket also listen on tcp; raises OSError.
-
-    The last supervisor may have ended a moment ago, so a port that is in use is tried again.
-    """
-    from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
-
-    end = time.monotonic() + _BIND_TIMEOUT_S
-    while True:
-        try:
-            curve.listen(bound, endpoint, keys.supervisor)
-        except zmq.ZMQError as problem:
-            if problem.errno != errno.EADDRINUSE or time.monotonic() > end:
-                raise OSError(problem.errno, zmq.strerror(problem.errno or 0)) from problem
-            time.sleep(_BIND_PAUSE_S)
-        else:
-            return

@@ -123,8 +123,10 @@ class PeerMessages:
                 return self._agents is not None
             case "job":
                 return peer in self._jobs.names()
-            case _:
+            case "gateway":
                 return True
+            case _:
+                return False
 
     def _take_up_worker(self, peer: str, snapshot: WorkerSnapshot) -> bool:
         """Continue with a worker whose last connection may have lost messages; return False if that is impossible."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from supervisor.lifecycle.cluster import Cluster
     from supervisor.nodes.agents import NodeAgents
 
+_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+"""What a message of another node may have besides the body of a request."""
+
 
 class Components:
     """Only this folder has them all."""
@@ -102,7 +105,8 @@ class Components:
         self.local = LocalPlacement(loop, process_context)
         self.processes = self.local.processes
         self.cluster_keys = startup.cluster_keys(settings, process_context.runtime)
-        self.bus = SupervisorBus(loop, process_context.bus, process_context.boot, self.cluster_keys)
+        longest = max(settings.body_limit, settings.body_memory) + _MESSAGE_BYTES
+        self.bus = SupervisorBus(loop, process_context.bus, process_context.boot, self.cluster_keys, longest)
         self.cluster = self._make_cluster() if settings.cluster_address else None
         self.placement: Placement = self.cluster.placement if self.cluster is not None else self.local
         self.counters = ServerCounters(loop, self.bus, self.errors, self.metrics, self.retained_log)

@@ -110,7 +110,11 @@ class Supervisor:
         """Read the bus from now on, and start the gateway. Decide at once, unless there is something to take over."""
         loop, messages = self.components.loop, self.components.messages
         self.components.bus.listen(
-            messages.received, self._logged, self._monitor.outbox_overflowed, self._other_versions.received
+            messages.received,
+            self._logged,
+            self._monitor.outbox_overflowed,
+            self._other_versions.received,
+            lambda peer: self.components.peers.message_received(peer, loop.now()),
         )
         logs.set_sink(self._logged)
         self._monitor.start()

@@ -91,7 +91,7 @@ class AgentLink:
         """Send a message, if a supervisor has been said Hello to."""
         if self._supervisor is not None and self._supervisor.dealer is not None:
             self._loop.used(self._number)
-            frames.send(self._supervisor.dealer, envelope.encode(message, payload))
+            self._supervisor.send(envelope.encode(message, payload))
 
     def _look_for_supervisor(self) -> None:
         """Say Hello to the supervisor, now or when there is one."""
@@ -116,10 +116,9 @@ class AgentLink:
 
     def _read(self) -> None:
         supervisor = self._supervisor
-        dealer = supervisor.dealer if supervisor is not None else None
-        if dealer is None:
+        if supervisor is None or supervisor.dealer is None:
             return
-        for frame in frames.receive_each(dealer):
+        for frame in supervisor.receive():
             try:
                 message, payload = envelope.decode(frame)
             except envelope.MalformedError as problem:

@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.messages.nodes import NodeHardware
 from protocol.models.memory import Capacity
-from protocol.models.nodes import HEAD, NODE_SILENCE_S, NodeFacts
+from protocol.models.nodes import NODE_SILENCE_S, NodeFacts, why_no_node_name
 from protocol.state_table import next_state
 from supervisor.nodes.node_states import TRANSITIONS, ConnectionEvent, NodeConnection
 
@@ -110,8 +110,8 @@ class NodeRegistry:
         if agent in self._refused:
             return f"node {name} was counted as lost: this agent was silent for more than {NODE_SILENCE_S:g} s"
         known = self._nodes.get(name)
-        if not name or name == HEAD:
-            return f"no other node may be called {name or 'the empty name'}"
+        if why := why_no_node_name(name):
+            return why
         if known is not None and known.agent != agent:
             return f"node {name} has another agent, which was seen {now - known.last_seen:.1f} s ago"
         return ""

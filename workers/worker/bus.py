@@ -138,10 +138,9 @@ class WorkerBus:
         """Send a control message to the supervisor, if there is one."""
         if self._ends:
             self._send_ends()
-        control = self._supervisor.dealer
-        if control is not None:
+        if self._supervisor.dealer is not None:
             self._loop.used(self._control_number)
-            frames.send(control, envelope.encode(message, payload))
+            self._supervisor.send(envelope.encode(message, payload))
 
     def send_soon(self, end: AttemptEnded, seconds: float) -> None:
         """Send an end within ``seconds``, with others. Only for an end that no request waits for."""
@@ -185,7 +184,7 @@ class WorkerBus:
         control = self._supervisor.dealer
         if control is None:
             return
-        for message, payload in _messages(control):
+        for message, payload in _messages(self._supervisor):
             if isinstance(message, Ping):
                 self.pings += 1
                 errors = self._loop.errors
@@ -214,9 +213,9 @@ class WorkerBus:
         self._context.term()
 
 
-def _messages(socket: frames.Socket) -> Iterator[tuple[Any, bytes]]:
+def _messages(supervisor: SupervisorDealer) -> Iterator[tuple[Any, bytes]]:
     """Yield the messages that have arrived; log a malformed one."""
-    for frame in frames.receive_each(socket):
+    for frame in supervisor.receive():
         try:
             decoded = envelope.decode(frame)
         except envelope.MalformedError as problem:

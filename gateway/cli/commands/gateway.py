@@ -13,7 +13,7 @@ from gateway.cli.exit_codes import USAGE, CommandError
 from protocol.config.fields import setting_fields
 from protocol.config.gateway_settings import GatewaySettings, export
 from protocol.config.settings import default_runtime_dir
-from protocol.models.nodes import HEAD
+from protocol.models.nodes import why_no_node_name
 from protocol.wire.bus_address import ClusterMembership, decode_token, split_address
 
 _TCP = "tcp://"
@@ -55,8 +55,8 @@ def command(
     except ValueError as problem:
         raise CommandError(str(problem), USAGE) from problem
     node = name or socket.gethostname()
-    if node == HEAD:
-        raise CommandError(f"--name: {HEAD} is the machine of the supervisor; choose another name", USAGE)
+    if why := why_no_node_name(node):
+        raise CommandError(f"{'--name' if name else 'the host name, without --name'}: {why}", USAGE)
     values = {"host": host, "port": port, "gateway_workers": gateway_workers}
     for setting, value in values.items():
         _check(setting, str(value))

@@ -39,7 +39,7 @@ def connect() -> Iterator[Connect]:
     with zmq.Context() as context:
 
         def begin(address: BusAddress) -> RemoteConnection:
-            made.append(RemoteConnection(context, address, b"w00000001"))
+            made.append(RemoteConnection(context, address))
             return made[-1]
 
         yield begin
@@ -52,7 +52,7 @@ def test_a_member_is_connected_and_sees_the_end(head: CurveListener, connect: Co
     wait_for(lambda: head.settled(connection), "the connection")
     assert (connection.connected, connection.ended) == (True, False)
     assert frames.send(connection.dealer, b"hello")
-    assert head.received() == [b"w00000001", b"hello"]
+    assert head.received()[1:] == [b"hello"]
     head.router.close(0)
     head.check.close()
     wait_for(lambda: connection.look() or connection.ended, "the end of the connection")
@@ -68,9 +68,10 @@ def test_messages_that_a_slow_link_takes_seconds_to_carry_do_not_end_the_connect
         connection = connect(head.address(KEYS.of_member(), link.address))
         wait_for(lambda: head.settled(connection), "the connection")
         assert frames.send(connection.dealer, b"hello")
-        assert head.received() == [b"w00000001", b"hello"]
+        route, hello = head.received()
+        assert hello == b"hello"
         assert frames.send(connection.dealer, body)
-        head.router.send_multipart([b"w00000001", body])
+        head.router.send_multipart([route, body])
 
         def arrived(socket: zmq.Socket[bytes]) -> bool:
             connection.look()
@@ -78,7 +79,7 @@ def test_messages_that_a_slow_link_takes_seconds_to_carry_do_not_end_the_connect
             return bool(socket.poll(0))
 
         wait_for(lambda: arrived(head.router) and arrived(connection.dealer), "both messages")
-        assert head.router.recv_multipart() == [b"w00000001", body]
+        assert head.router.recv_multipart() == [route, body]
         assert connection.dealer.recv() == body
 
 
@@ -89,7 +90,7 @@ import msgspec
 from protocol.wire.bus_address import BusAddress, ClusterMembership
 from protocol.wire.bus_connection import RemoteConnection
 membership = msgspec.json.decode(sys.argv[1], type=ClusterMembership)
-connection = RemoteConnection(zmq.Context(), BusAddress(Path(), membership, remote=True), b"w00000001")
+connection = RemoteConnection(zmq.Context(), BusAddress(Path(), membership, remote=True))
 connection.dealer.send(b"hello")
 while not connection.ended:
     connection.monitor.poll()
@@ -107,7 +108,7 @@ def test_both_sides_see_that_packets_pass_no_more(tmp_path: Path) -> None:
         membership = msgspec.json.encode(head.address(KEYS.of_member()).cluster).decode()
         with subprocess.Popen(far.command(sys.executable, "-c", MEMBER, membership)) as member:
             try:
-                assert head.received() == [b"w00000001", b"hello"]
+                assert head.received()[1:] == [b"hello"]
                 network.link(far, up=False)
                 assert monitor.poll(DEADLINE * 1000), "the head sees it"
                 assert member.wait(DEADLINE) == 0, "the member sees it"

@@ -10,21 +10,24 @@ from typing import Any
 
 import pytest
 import zmq
+from msgspec import structs
 
-from protocol.messages.peers import Ping, Pong
+from protocol.messages.peers import Hello, Ping, Pong, SamplingDefaults
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve, frames
 from protocol.wire.bus_address import BusAddress, ClusterMembership, write_membership
 from protocol.wire.bus_connection import ON_OTHER_NODE
-from supervisor.bus import sockets
+from supervisor.bus import remote_router
 from supervisor.bus.sockets import BindError, SupervisorBus
 from tests.support.ports import free_port_pair
+from tests.support.tcp_link import TcpLink
 from tests.support.waiting import wait_for
 from workers.worker.bus import WorkerBus
 
 KEYS = curve.new_cluster_keys()
 WORKER = "w00000001"
+HELLO = Hello("worker", WORKER, os.getpid(), "boot", node="gpu2")
 
 
 class HeadBus:
@@ -42,12 +45,15 @@ class HeadBus:
 class TwoNodes:
     """Two nodes of one machine, in one loop."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rate: float = 0.0) -> None:
+        """``rate``: bytes per second of the link between them, if it is a slow one."""
         self.loop = Loop()
         self.membership = ClusterMembership(f"127.0.0.1:{free_port_pair()}", KEYS.of_member())
-        for node in ("head", "gpu2"):
+        self.link = TcpLink(self.membership.address, rate) if rate else None
+        through = structs.replace(self.membership, address=self.link.address) if self.link else self.membership
+        for node, membership in (("head", self.membership), ("gpu2", through)):
             (folder / node).mkdir()
-            write_membership(folder / node, self.membership)
+            write_membership(folder / node, membership)
         self.head_address = BusAddress(folder / "head", self.membership)
         self.context = ProcessContext(folder / "gpu2", "boot", os.getpid(), "gpu2")
         self.heads: list[HeadBus] = []
@@ -73,12 +79,15 @@ class TwoNodes:
     def connect(self) -> None:
         self.until(lambda: self.worker.find_supervisor() == ON_OTHER_NODE, "a connection")
         self.worker.connect()
+        self.worker.send(HELLO)
 
     def close(self) -> None:
         self.worker.close(server_lives=False)
         for head in self.heads:
             head.bus.close()
         self.loop.close()
+        if self.link is not None:
+            self.link.__exit__()
 
 
 @pytest.fixture
@@ -93,12 +102,12 @@ def test_messages_and_log_records_of_another_node_arrive(cluster: TwoNodes) -> N
     cluster.connect()
     cluster.worker.send(Pong(7), b"payload")
     cluster.worker.log(b"{record}")
-    cluster.until(lambda: head.received and head.logged, "what was sent")
-    assert head.received == [(WORKER, Pong(7), b"payload")]
+    cluster.until(lambda: len(head.received) == 2 and head.logged, "what was sent")
+    assert head.received == [(WORKER, HELLO, b""), (WORKER, Pong(7), b"payload")]
     assert head.logged == [b"{record}"]
     head.bus.send(WORKER, Ping(8))
-    cluster.until(lambda: len(head.received) == 2, "the answer")
-    assert head.received[1] == (WORKER, Pong(8), b"")
+    cluster.until(lambda: len(head.received) == 3, "the answer")
+    assert head.received[2] == (WORKER, Pong(8), b"")
 
 
 def test_the_end_of_a_connection_is_that_of_the_supervisor_and_the_next_one_is_found(cluster: TwoNodes) -> None:
@@ -115,8 +124,8 @@ def test_the_end_of_a_connection_is_that_of_the_supervisor_and_the_next_one_is_f
     second = cluster.start_head()
     cluster.connect()
     cluster.worker.send(Pong(2))
-    cluster.until(lambda: second.received, "a message on the second connection")
-    assert second.received == [(WORKER, Pong(2), b"")]
+    cluster.until(lambda: len(second.received) == 2, "a message on the second connection")
+    assert second.received == [(WORKER, HELLO, b""), (WORKER, Pong(2), b"")]
     assert cluster.ends == 1
 
 
@@ -145,7 +154,7 @@ def readers_are_known(cluster: TwoNodes, readers: list[zmq.Socket[bytes]]) -> bo
 
 
 def test_a_port_that_another_program_has_is_named(cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "_BIND_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(remote_router, "_BIND_TIMEOUT_S", 0.0)
     cluster.start_head()
     with pytest.raises(BindError) as raised:
         SupervisorBus(cluster.loop, cluster.head_address, "other boot", KEYS)
@@ -160,3 +169,24 @@ def test_without_keys_the_head_has_no_tcp_listener(cluster: TwoNodes) -> None:
         assert not cluster.worker.remote_endpoint.startswith("ipc")
     finally:
         bus.close()
+
+
+def test_a_peer_answers_pings_while_a_message_arrives_that_is_long_on_the_way(tmp_path: Path) -> None:
+    """The next ping waits behind it."""
+    cluster, body = TwoNodes(tmp_path, rate=400_000), bytes(1_200_000)
+    try:
+        head = cluster.start_head()
+        got: list[bytes] = []
+        cluster.worker.on_message = lambda _message, payload: got.append(payload)
+        cluster.connect()
+        cluster.until(lambda: head.received, "the hello")
+        head.bus.send(WORKER, Ping(1))
+        head.bus.send(WORKER, SamplingDefaults({}), body)
+        head.bus.send(WORKER, Ping(2))
+        cluster.until(lambda: got, "the message")
+        assert got == [body]
+        cluster.until(lambda: head.received[-1][1] == Pong(2), "the next answer")
+        assert len(head.received) > 4
+        assert all(message == Pong(1) for _, message, _ in head.received[1:-1])
+    finally:
+        cluster.close()

@@ -68,7 +68,7 @@ def test_an_order_to_end_arrives_even_if_the_end_of_the_connection_is_noticed_fi
     peer, frame = head.router.recv_multipart()
     hello, _ = envelope.decode(frame)
     assert isinstance(hello, Hello)
-    assert (peer.decode(), hello.id, hello.node) == (NAME, NAME, "gpu2")
+    assert (hello.id, hello.node) == (NAME, "gpu2")
     order = Shutdown(0.0, "the server ends", draining=True)
     head.send_and_end(peer, envelope.encode(order))
     supervisor = agent.link._supervisor

@@ -101,9 +101,22 @@ def test_a_second_agent_of_a_living_node_is_refused() -> None:
     assert clock.registry.why_refused("gpu1", "a-gpu1", clock.now) == ""
 
 
-@pytest.mark.parametrize("name", [HEAD, ""])
-def test_no_other_node_has_the_name_of_the_head_or_none(name: str) -> None:
-    assert "no other node may be called" in NodeRegistry().why_refused(name, "a1", 0.0)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (HEAD, "only the node of the supervisor"),
+        ("", "cannot be the name of a node"),
+        ("n" * 64, "cannot be the name of a node"),
+        ("gpu1\n", "cannot be the name of a node"),
+        ("-gpu1", "cannot be the name of a node"),
+        ("n" * 63, ""),
+        ("gpu-1.example_com", ""),
+    ],
+)
+def test_names_of_nodes_can_be_written_everywhere(name: str, why: str) -> None:
+    refused = NodeRegistry().why_refused(name, "a1", 0.0)
+    assert why in refused
+    assert bool(refused) == bool(why)
 
 
 def test_an_expected_node_joins_with_its_hello_and_is_never_silent_before() -> None:
