@@ -100,6 +100,8 @@ def test_a_transfer_goes_on_under_the_next_supervisors(
         begun = order(files, FileSender("s1", relay.address))
         node_jobs.send("f1", begun)
         wait_for(relay.holding.is_set, "a part has arrived")
+        while not node_jobs.until("f1", FilesCopied).done:
+            pass
         node_jobs.lose_supervisor()
         head_jobs.lose_supervisor()
         assert envelope.decode(node_jobs.get_supervisor("f1").order)[0] == begun
