@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, MemoryMeasured, ModelChecked
 from protocol.models.memory import HOST
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.models.registry import ModelRegistry
@@ -40,8 +41,8 @@ class EngineReports:
 
     def _checked(self, worker: str, message: ModelChecked, _payload: bytes) -> None:
         """A worker can load a model."""
-        spec = self._spec(worker)
-        estimate = self._models.measured.corrected(spec, message.estimate) if spec else message.estimate
+        spec, node = self._runs(worker)
+        estimate = self._models.measured.corrected(spec, node, message.estimate) if spec else message.estimate
         self._scheduler.model_checked(worker, estimate)
 
     def _load_progressed(self, worker: str, message: LoadProgressed, _payload: bytes) -> None:
@@ -62,18 +63,20 @@ class EngineReports:
         self._note_memory(worker, message.memory_difference)
 
     def _note_memory(self, worker: str, difference: int) -> None:
-        if (spec := self._spec(worker)) is not None:
-            self._models.measured.note(spec, {HOST: difference})
+        spec, node = self._runs(worker)
+        if spec is not None:
+            self._models.measured.note(spec, node, {HOST: difference})
 
-    def _spec(self, worker: str) -> ModelSpec | None:
+    def _runs(self, worker: str) -> tuple[ModelSpec | None, str]:
+        """Return what a worker runs, and its node."""
         known = self._scheduler.view.worker(worker)
-        return known.spec if known is not None else None
+        return (known.spec, known.node) if known is not None else (None, HEAD)
 
     def _load_failed(self, worker: str, message: LoadFailed, _payload: bytes) -> None:
         """A check or a start of an engine failed."""
-        spec = self._spec(worker)
+        spec, node = self._runs(worker)
         if spec is not None and message.memory_difference is not None:
-            self._models.measured.note_failed(spec, {HOST: message.memory_difference})
+            self._models.measured.note_failed(spec, node, {HOST: message.memory_difference})
         failure = self._models.specs.explained(spec, message.failure) if spec else message.failure
         self._scheduler.load_failed(worker, failure, self._loop.now())
 

@@ -64,7 +64,6 @@ class Cluster:
             closing=lambda: components.scheduler.view.closing,
         )
         components.devices.elsewhere, self.devices.on_read = self.devices.read, components.devices.on_read
-        components.held.elsewhere = self._held_on_devices
         self.agents = NodeAgents(
             settings=components.settings,
             loop=components.loop,
@@ -76,6 +75,7 @@ class Cluster:
             decisions=components.decisions,
             devices=self.devices,
         )
+        components.held.elsewhere = self.agents.held_on_devices
         self.agents.keep = self._keep_run
         self.gateways = RemoteGateways(
             settings=components.settings,
@@ -124,9 +124,6 @@ class Cluster:
     def _node_left(self, node: str) -> None:
         self.devices.left(node)
         self.transfers.node_left(node)
-
-    def _held_on_devices(self, worker: str, node: str) -> dict[str, int]:
-        return self.devices.on_devices(node, self._others.pids(worker))
 
     def _devices_at(self, worker: str, use: Callable[[list[EngineDevice]], None]) -> None:
         node = self.placement.node_of(worker)

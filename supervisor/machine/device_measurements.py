@@ -53,4 +53,4 @@ class DeviceMeasurements:
         }
         if grown:
             known.update(grown)
-            self._measured.note(engine.spec, grown)
+            self._measured.note(engine.spec, engine.node, grown)

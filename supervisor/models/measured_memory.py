@@ -16,6 +16,7 @@ import msgspec
 
 from protocol import RELEASE
 from protocol.models.memory import MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 
@@ -73,9 +74,9 @@ class MeasuredMemory:
         except OSError as problem:
             self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
 
-    def corrected(self, spec: ModelSpec, estimate: MemoryEstimate) -> MemoryEstimate:
-        """Return an estimate for a model, corrected by what its last engine with these options took."""
-        key = fingerprint(spec)
+    def corrected(self, spec: ModelSpec, node: str, estimate: MemoryEstimate) -> MemoryEstimate:
+        """Return an estimate for a model, corrected by what its last engine with these options took on this node."""
+        key = fingerprint(spec, node)
         differences: Mapping[str, int] = {}
         if (record := self._records.pop(key, None)) is not None:
             self._records[key] = record
@@ -84,12 +85,12 @@ class MeasuredMemory:
             differences = _larger(differences, failed.differences)
         return estimate.corrected(differences) if differences else estimate
 
-    def note_failed(self, spec: ModelSpec, differences: Mapping[str, int]) -> None:
+    def note_failed(self, spec: ModelSpec, node: str, differences: Mapping[str, int]) -> None:
         """Keep what an engine had taken that ended before it was ready: it needs no less.
 
         It counts for :data:`FAILED_LOAD_COUNTS_S`, until an engine is ready, or until the supervisor ends.
         """
-        key, now = fingerprint(spec), self._clock()
+        key, now = fingerprint(spec, node), self._clock()
         former = self._failed.pop(key, None)
         if former is not None and now < former.until:
             differences = _larger(former.differences, differences)
@@ -97,11 +98,11 @@ class MeasuredMemory:
         if len(self._failed) > MAX_RECORDS:
             del self._failed[next(iter(self._failed))]
 
-    def note(self, spec: ModelSpec, differences: Mapping[str, int]) -> None:
-        """Keep what was measured of a model in these places. A write that fails is one of :attr:`problems`."""
+    def note(self, spec: ModelSpec, node: str, differences: Mapping[str, int]) -> None:
+        """Keep what was measured of a model in these places of a node. A write that fails is one of :attr:`problems`."""
         if self._file.readable_again():
             self._read()
-        key = fingerprint(spec)
+        key = fingerprint(spec, node)
         self._failed.pop(key, None)
         former = self._records.pop(key, None)
         known = former.differences if former is not None else {}
@@ -124,8 +125,11 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {**one, **{place: max(size, one.get(place, size)) for place, size in other.items()}}
 
 
-def fingerprint(spec: ModelSpec) -> str:
-    """Return what a measurement is valid for: the model's files, its engine, its options except the context."""
+def fingerprint(spec: ModelSpec, node: str) -> str:
+    """Return what a measurement is valid for: the model's files, its engine, its options except the context, and the node.
+
+    Places of two nodes may have the same name: each has a host, and cards in the same slots.
+    """
     options = {name: value for name, value in spec.options.items() if name != _CHOSEN}
     parts = (
         RELEASE,
@@ -138,5 +142,6 @@ def fingerprint(spec: ModelSpec) -> str:
         options,
         spec.env,
         spec.engine,
+        *([] if node == HEAD else [node]),
     )
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]

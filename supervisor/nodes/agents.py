@@ -246,6 +246,13 @@ class NodeAgents:
             held = self._devices.held(node.name, message.workers)
             self._scheduler.memory_read(node.name, node.memory, held, asked[2])
 
+    def held_on_devices(self, worker: str, node: str) -> dict[str, int]:
+        """Return what the engine of a worker held on the devices of its node when they were read last, by place."""
+        processes, was_read = self._placement.engine_pids(worker, self._scheduler.view.engine_of(worker))
+        if not was_read:
+            self.read_memory(node)  # the engine may have started other processes
+        return self._devices.on_devices(node, processes)
+
     # Silence and ends
 
     def _look(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from protocol.messages.nodes import AgentSnapshot, KillProcess, StartProcess, WorkerFigures
+from protocol.messages.peers import EngineReady
 from supervisor.processes.placement import LostWithNode, OnEnded, Survivor
 
 _UNKNOWN_FIGURES = WorkerFigures()
@@ -165,9 +166,15 @@ class NodePlacement:
         figures = self._figures.get(name, _UNKNOWN_FIGURES)
         return figures.resident.get(pid, 0)
 
-    def pids(self, name: str) -> list[int]:
-        """Return the pids, on its node, of a worker and of what it had started when its node was read last."""
-        return list(self._figures.get(name, _UNKNOWN_FIGURES).resident)
+    def engine_pids(self, name: str, engine: EngineReady | None) -> tuple[set[int], bool]:
+        """Return the pids, on its node, of a worker, of its engine, and of what else it had started when its node was read last.
+
+        The other value says whether the engine was there then.
+        """
+        found = set(self._figures.get(name, _UNKNOWN_FIGURES).resident)
+        if engine is None or engine.engine_pid in found:
+            return found, True
+        return {*found, engine.engine_pid}, False
 
     def held(self, name: str) -> Mapping[str, int]:
         """Return the bytes by place that what a worker has started held when its node was read last."""

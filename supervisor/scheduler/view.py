@@ -9,6 +9,7 @@ from msgspec import structs
 from protocol.failures import Failure
 from protocol.ids import RequestKey
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
+from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import OptionValue, with_backend
 from supervisor.scheduler.inputs import ModelTarget
@@ -171,15 +172,21 @@ class SchedulerView:
         worker = self._state.workers.get(name)
         return worker_view(worker) if worker is not None else None
 
+    def engine_of(self, worker: str) -> EngineReady | None:
+        """Return what a worker has reported of its engine; None if that is not ready."""
+        known = self._state.workers.get(worker)
+        return known.facts if known is not None else None
+
     def estimated_engines(self) -> list[EngineView]:
         """Return the engines that answer, except those that an earlier supervisor has started: only that one knew their estimates."""
         return [
             EngineView(
-                worker.id,
-                worker.facts,
-                with_backend(worker.model.spec, worker.backend),
-                worker.estimate,
-                worker.context,
+                worker=worker.id,
+                node=worker.node,
+                facts=worker.facts,
+                spec=with_backend(worker.model.spec, worker.backend),
+                estimate=worker.estimate,
+                context=worker.context,
             )
             for worker in self._state.workers.values()
             if worker.serves and worker.facts and worker.model and worker.model.spec

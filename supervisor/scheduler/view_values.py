@@ -11,7 +11,7 @@ from protocol.messages.events import Outcome
 from protocol.messages.peers import EngineReady
 from protocol.models.memory import MemoryEstimate
 from protocol.models.nodes import HEAD
-from protocol.models.recipes import ModelSpec
+from protocol.models.recipes import ModelSpec, with_backend
 from protocol.times import NEVER_UNLOADED
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import idle_ttl
@@ -118,7 +118,7 @@ class WorkerView(NamedTuple):
     model: str
     """The name of its model; empty if it has none."""
     spec: ModelSpec | None
-    """What its model is or will be loaded with, or the model that it checks for a dry run."""
+    """What its model is or will be loaded with on its node, or the model that it checks for a dry run."""
     is_stopping: bool
     """Whether it was told to leave."""
     node: str = HEAD
@@ -129,6 +129,7 @@ class EngineView(NamedTuple):
     """An engine that answers, and the memory that was estimated for it."""
 
     worker: str
+    node: str
     facts: EngineReady
     spec: ModelSpec
     estimate: MemoryEstimate
@@ -239,10 +240,11 @@ def _replica_view(replica: ScheduledModel) -> ReplicaView:
 def worker_view(worker: ScheduledWorker) -> WorkerView:
     """Return what others may know of a worker."""
     model = worker.model
+    spec = model.spec if model is not None else worker.plan.spec if worker.plan is not None else None
     return WorkerView(
         worker.id,
         model.name if model is not None else "",
-        model.spec if model is not None else worker.plan.spec if worker.plan is not None else None,
+        with_backend(spec, worker.backend) if spec is not None else None,
         worker.state is WorkerState.LEAVING,
         worker.node,
     )

@@ -12,6 +12,7 @@ import pytest
 from protocol.messages.devices import DevicesRead, ReadDevices
 from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
+from protocol.models.nodes import HEAD
 from supervisor.machine.device_measurements import DeviceMeasurements
 from supervisor.machine.device_readings import DeviceReadings
 from supervisor.models.measured_memory import FILE, MeasuredMemory
@@ -60,7 +61,7 @@ class Measuring:
         self.measurements.devices_read(self._now - 1.0, self._now)
 
     def corrected(self, estimate: MemoryEstimate = ESTIMATE) -> MemoryEstimate:
-        return self.measured.corrected(spec("a"), estimate)
+        return self.measured.corrected(spec("a"), HEAD, estimate)
 
 
 def test_what_nvidias_library_shows_of_an_engine_corrects_the_next_estimate(
@@ -89,7 +90,7 @@ def test_what_nvidias_library_shows_of_an_engine_corrects_the_next_estimate(
         handle("j1", reader.read(orders[-1]), b"")
         now[0] += 2.0
         readings.refresh(lambda: None)
-    corrected = measured.corrected(spec("a"), ESTIMATE)
+    corrected = measured.corrected(spec("a"), HEAD, ESTIMATE)
     assert corrected.measured
     assert corrected.need()[CARD] == 1846 * MIB
     assert corrected.need()[HOST] == ESTIMATE.need()[HOST]
@@ -97,10 +98,10 @@ def test_what_nvidias_library_shows_of_an_engine_corrects_the_next_estimate(
 
 def test_a_correction_is_not_made_twice(measured: MeasuredMemory) -> None:
     Measuring(measured).read({CARD: NEED + 50 * MIB})
-    again = Measuring(measured, measured.corrected(spec("a"), ESTIMATE))
+    again = Measuring(measured, measured.corrected(spec("a"), HEAD, ESTIMATE))
     again.read({CARD: NEED + 50 * MIB})
     assert again.corrected().need()[CARD] == NEED + 50 * MIB
-    third = Measuring(measured, measured.corrected(spec("a"), ESTIMATE))
+    third = Measuring(measured, measured.corrected(spec("a"), HEAD, ESTIMATE))
     third.read({CARD: NEED - 20 * MIB})
     assert third.corrected().need()[CARD] == NEED - 20 * MIB
 
@@ -110,9 +111,9 @@ def test_a_reading_that_began_before_the_engine_was_ready_does_not_count(measure
     measurements = DeviceMeasurements(sim.scheduler.view, measured, lambda _worker: {CARD: 10 * MIB})
     measurements.devices_read(1.0, 2.0)
     measurements.devices_read(1.5, 3.0)
-    assert not measured.corrected(spec("a"), ESTIMATE).measured
+    assert not measured.corrected(spec("a"), HEAD, ESTIMATE).measured
     measurements.devices_read(2.5, 4.0)
-    assert measured.corrected(spec("a"), ESTIMATE).measured
+    assert measured.corrected(spec("a"), HEAD, ESTIMATE).measured
 
 
 def test_the_largest_reading_of_an_engine_counts(measured: MeasuredMemory) -> None:

@@ -11,7 +11,7 @@ import pytest
 from protocol.config.settings import Settings
 from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.nodes import AgentSnapshot, NodeChanged, NodeHardware, NodeRead, ReadNode, WorkerFigures
-from protocol.messages.peers import Hello
+from protocol.messages.peers import EngineReady, Hello
 from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import NodeFacts
@@ -90,6 +90,24 @@ def test_what_is_shown_of_the_memory_is_read_again_when_it_is_old(harness: Agent
     assert harness.orders() == [1]
     harness.now += 1.0
     assert harness.report().memory == [Capacity(HOST, 64, 8, age=2.5)]
+    assert harness.orders() == [1, 2]
+
+
+def test_what_an_engine_holds_on_devices_is_known_before_its_processes_were_read(harness: AgentsHarness) -> None:
+    harness.report()
+    harness.answer()
+    engines = {"w1": EngineReady(1, 1, 7, "http://127.0.0.1:1", 0.0), "w2": None}
+    harness.scheduler.view.engine_of = engines.__getitem__
+    harness.devices.on_devices = lambda node, pids: {node: sorted(pids)}
+    assert harness.agents.held_on_devices("w2", "gpu2") == {"gpu2": []}
+    assert harness.orders() == [1], "it has no engine"
+    harness.agents._placement.start("w1", "worker", "workers", lambda _why: None, node="gpu2")
+    for _ in range(2):
+        assert harness.agents.held_on_devices("w1", "gpu2") == {"gpu2": [7]}
+    assert harness.orders() == [1, 2]
+    figures = {"w1": WorkerFigures(5, {5: 1, 7: 1, 8: 1})}
+    harness.agents.handlers()[NodeRead](AGENT, NodeRead(2, MEMORY, figures), b"")
+    assert harness.agents.held_on_devices("w1", "gpu2") == {"gpu2": [5, 7, 8]}
     assert harness.orders() == [1, 2]
 
 

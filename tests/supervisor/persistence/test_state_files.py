@@ -14,6 +14,7 @@ from protocol import small_files
 from protocol.failures import LemonbusError
 from protocol.messages.remote_models import RemoteModel
 from protocol.models.memory import HOST
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.small_files import MAX_BYTES
 from supervisor.handlers.models import sampling_defaults
@@ -170,9 +171,9 @@ def test_measurements_that_can_be_read_again_are_kept(tmp_path: Path, unreadable
     path.write_text('{"x": {"model": "m", "differences": {"host": 1}}}')
     measured = MeasuredMemory(path)
     specs = [ModelSpec(name, "o/m", "llamacpp", "cpu", "llm", f"/{name}.gguf") for name in ("a", "b")]
-    measured.note(specs[0], {HOST: 2})
+    measured.note(specs[0], HEAD, {HOST: 2})
     unreadable()
-    measured.note(specs[1], {HOST: 3})
+    measured.note(specs[1], HEAD, {HOST: 3})
     assert [each["differences"] for each in json.loads(path.read_text()).values()] == [
         {HOST: size} for size in (1, 2, 3)
     ]
@@ -195,7 +196,7 @@ def _remote(path: Path, finish: FinishWrite) -> Callable[[], object]:
 
 def _measured(path: Path, finish: FinishWrite) -> Callable[[], object]:
     measured = MeasuredMemory(path, finish)
-    return lambda: measured.note(ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m.gguf"), {HOST: 2})
+    return lambda: measured.note(ModelSpec("m", "o/m", "llamacpp", "cpu", "llm", "/m.gguf"), HEAD, {HOST: 2})
 
 
 def _adopted(path: Path, finish: FinishWrite) -> Callable[[], object]:
