@@ -106,6 +106,8 @@ class ModelLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     total: int = 0
     """0: the engine does not say how far it is."""
     unit: str = ""
+    node: str = ""
+    """As in :class:`~protocol.messages.health.LoadInProgress`."""
 
 
 class WaitingKey(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -102,7 +102,15 @@ def model_overview(model: ModelSources, dates: Dates, now: float) -> ModelOvervi
 
 def _load(load: LoadInProgress, dates: Dates, now: float) -> ModelLoad:
     asked_at = round(dates.of(now - load.age), 1)  # the age is rounded, so a smaller digit would change all the time
-    return ModelLoad(load.stage, asked_at, waiting=load.waiting, done=load.done, total=load.total, unit=load.unit)
+    return ModelLoad(
+        load.stage,
+        asked_at,
+        waiting=load.waiting,
+        done=load.done,
+        total=load.total,
+        unit=load.unit,
+        node=load.node,
+    )
 
 
 def _failure(failed: FailedModel, dates: Dates, now: float) -> ModelFailure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -10,6 +11,7 @@ from gateway.api.common.health_reports import health_report
 from gateway.api.common.machine_memory import DiskEntry, MemoryEntry, disk_entries, memory_entries
 from gateway.api.common.node_entries import NodeEntry, node_entries
 from gateway.api.common.routes import HttpCaller, Nothing, route
+from protocol.config.resolver import is_loopback
 from protocol.messages.health import (
     EngineDeaths,
     FailedModel,
@@ -20,6 +22,7 @@ from protocol.messages.health import (
     RunningModel,
 )
 from protocol.messages.peers import LoadStage, Peer
+from protocol.models.nodes import HEAD
 from protocol.times import NEVER_UNLOADED
 
 _SERVING: Final = frozenset({"ready", "draining"})
@@ -46,6 +49,7 @@ class LoadedModelEntry(msgspec.Struct):
     expires_at: float | None
     """When it is unloaded if nothing uses it until then."""
     backend_url: str
+    """Where its engine listens. Empty for other callers than administrators, and if only another machine reaches it."""
     launch_command: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Its engine's command line, for administrators."""
     node: str | msgspec.UnsetType = msgspec.UNSET
@@ -113,6 +117,8 @@ class LoadEntry(msgspec.Struct):
     unit: str
     replica: int | msgspec.UnsetType = msgspec.UNSET
     """The number of the engine, if it is not the first one of its model."""
+    node: str | msgspec.UnsetType = msgspec.UNSET
+    """On a server of several machines: where it is loaded, or where its files are copied to."""
 
 
 class OperatorHealth(msgspec.Struct):
@@ -231,7 +237,7 @@ def _status(health: HealthReport) -> Literal["ok", "recovering", "draining", "dr
 def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> LoadedModelEntry:
     """Return a loaded model. ``detail``: with its engine's command line, which contains paths of this machine."""
     spec = model.spec
-    url = model.backend_url.rstrip("/") if addresses else ""
+    url = model.backend_url.rstrip("/") if addresses and not _is_loopback_elsewhere(model) else ""
     return LoadedModelEntry(
         model_name=spec.name,
         checkpoint=spec.checkpoint,
@@ -249,6 +255,11 @@ def _loaded_model(model: RunningModel, *, addresses: bool, detail: bool) -> Load
         backend_url=url if not url or url.endswith("/v1") else f"{url}/v1",
         node=model.node or msgspec.UNSET,
     )
+
+
+def _is_loopback_elsewhere(model: RunningModel) -> bool:
+    """Return whether the address of an engine means another machine than the one that reads it."""
+    return model.node not in ("", HEAD) and is_loopback(urlsplit(model.backend_url).hostname or "")
 
 
 def _running_model(model: RunningModel, *, detail: bool) -> RunningModelEntry:
@@ -282,6 +293,7 @@ def _load(load: LoadInProgress) -> LoadEntry:
         total=load.total,
         unit=load.unit,
         replica=load.replica or msgspec.UNSET,
+        node=load.node or msgspec.UNSET,
     )
 
 

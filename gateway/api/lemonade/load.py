@@ -121,6 +121,8 @@ class LoadPlanEntry(msgspec.Struct):
     """Whether a former load of the model with these options was measured."""
     evictions: list[PlannedEviction]
     refusal: PlanRefusal | None
+    node: str | msgspec.UnsetType = msgspec.UNSET
+    """Where it would be loaded, on a server of several machines."""
 
 
 class LoadAnswer(msgspec.Struct, omit_defaults=True):
@@ -224,6 +226,7 @@ def _planned(plan: LoadPlan) -> LoadAnswer:
         measured=plan.measured,
         evictions=plan.evictions,
         refusal=refusal,
+        node=plan.node or msgspec.UNSET,
     )
     message = refusal.message if refusal is not None else _PLANNED[plan.decision].format(model=plan.model)
     return LoadAnswer("success", message, plan.model, plan.model, plan.checkpoint, plan.recipe, plan.context, entry)

@@ -117,6 +117,8 @@ def _show_plan(plan: LoadPlanEntry) -> None:
     if plan.parts:
         parts = ", ".join(f"{name} {output.size(bytes_)}" for name, bytes_ in plan.parts.items() if bytes_)
         click.echo(f"\nNeed: {parts}{' (corrected by a former load)' if plan.measured else ''}")
+    if plan.node:
+        click.echo(f"Node: {output.plain(plan.node)}")
     if plan.context:
         click.echo(f"Context: {plan.context} tokens in each of {plan.slots} slots")
     if plan.evictions:

@@ -122,7 +122,7 @@ def _loads(loads: list[LoadEntry]) -> None:
         rows = [
             (
                 load.model_name + (f" (replica {load.replica})" if load.replica else ""),
-                load.stage,
+                load.stage + (f" ({output.plain(load.node)})" if load.node else ""),
                 output.duration(load.age_seconds),
                 f"{load.done} of {load.total} {load.unit}" if load.total else "-",
                 load.waiting,

@@ -25,7 +25,8 @@ def state_of(model: ModelOverview, now: float) -> str:
     if model.load is not None:
         load = model.load
         done = f" {load.done / load.total:.0%}" if load.total else ""
-        return f"{load.stage}{done}, {duration(max(0.0, now - load.asked_at))}"
+        where = f" ({load.node})" if load.node else ""
+        return f"{load.stage}{done}{where}, {duration(max(0.0, now - load.asked_at))}"
     if model.state == ABSENT:
         return "failed" if model.failure else "not loaded"
     return _STATES.get(model.state, model.state)

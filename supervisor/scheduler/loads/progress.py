@@ -38,7 +38,15 @@ def _shown(state: SchedulerState, model: ScheduledModel, now: float) -> LoadInPr
     else:
         stage = _STAGES.get(model.state, LoadStage.STARTING)
     replica = model.number if model.number > 1 else 0
-    shown = LoadInProgress(model.name, stage, round(age, 3), waiting, replica=replica)
+    node = model.worker.node if model.worker is not None else model.search.node
+    shown = LoadInProgress(
+        model.name,
+        stage,
+        round(age, 3),
+        waiting,
+        replica=replica,
+        node=node if len(state.nodes) > 1 else "",
+    )
     loading = model.worker.progress if model.worker is not None and model.state is ModelState.LOADING else None
     progress = copying or loading
     if progress is None:

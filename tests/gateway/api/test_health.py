@@ -23,6 +23,16 @@ from tests.gateway.app_client import AppClient
 
 
 @pytest.mark.parametrize("prefix", VERSION_PREFIXES)
+def test_the_address_of_an_engine_on_another_node_is_not_shown_as_one_of_this_machine(ask: AppClient) -> None:
+    elsewhere = running("a", 1.0, backend_url="http://127.0.0.1:8001", node="gpu2")
+    remote = running("b", 2.0, backend_url="http://10.0.0.9:80/v1", node="gpu2")
+    here = running("c", 3.0, backend_url="http://127.0.0.1:8002", node="head")
+    ask.reports[GetHealth] = msgspec.structs.replace(HEALTH, models=[elsewhere, remote, here])
+    shown = ask("GET", "/v1/health").json["all_models_loaded"]
+    urls = {each["model_name"]: each["backend_url"] for each in shown}
+    assert urls == {"a": "", "b": "http://10.0.0.9:80/v1", "c": "http://127.0.0.1:8002/v1"}
+
+
 def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> None:
     ask.reports[GetHealth] = HEALTH
     body = ask("GET", f"{prefix}/health").json

@@ -52,6 +52,7 @@ def test_a_dry_run_shows_memory_and_what_would_be_unloaded(server: FakeServer, l
         "measured": True,
         "evictions": [evicted],
         "refusal": None,
+        "node": "gpu1",
     }
     server.replies["POST", "/v1/load"] = Reply({**LOADED, "message": "A can be loaded", "plan": plan})
     code, shown, _ = lemonbus("load", "A", "--dry-run")
@@ -65,6 +66,7 @@ def test_a_dry_run_shows_memory_and_what_would_be_unloaded(server: FakeServer, l
             "host   5.0 GB  2.0 GB     3.0 GB  1.0 GB     16 GB",
             "",
             "Need: weights 4.5 GB, cache 500 MB (corrected by a former load)",
+            "Node: gpu1",
             "Context: 4096 tokens in each of 2 slots",
             "",
             "UNLOADED FIRST  REASON  IDLE FOR  FREES",

@@ -153,8 +153,8 @@ def test_status_of_several_machines_names_the_node_of_each_model(server: FakeSer
     assert lines[1] == f"Problem: {problem}"
     assert "MODEL STATE NODE RUNNING WAITING CONTEXT RECIPE LAST USE UNLOADED IN" in lines
     assert "A ready gpu2 0 of 4 0 - llamacpp - -" in lines
-    at = lines.index("NODE STATE FOR MODELS DEVICES MEMORY FREE ADDRESS")
-    assert lines[at + 1 : at + 3] == ["gpu2 ready 1 min 1 cpu - -", "gpu3 lost 12 s - - - -"]
+    at = lines.index("NODE STATE FOR MODELS DEVICES MEMORY FREE ADDRESS BACKENDS")
+    assert lines[at + 1 : at + 3] == ["gpu2 ready 1 min 1 cpu - - -", "gpu3 lost 12 s - - - - -"]
     assert not any(line.startswith("MEMORY") for line in lines), "it is in the table of nodes"
     assert lines[-1] == "Processes: supervisor 1, gateway 7, worker 7 on gpu2"
     shown = json.loads(lemonbus("status", "--json")[1])
@@ -166,12 +166,12 @@ def test_status_shows_the_engines_of_a_model_that_has_several(server: FakeServer
     spec = ModelSpec("A", "o/r:Q4", "llamacpp", "cpu", "llm", "/m.gguf")
     engines = [ReplicaReport(1, "ready", slots=2, running=1, worker="w1"), ReplicaReport(2, "loading", worker="w2")]
     of_a = RunningModel(spec, "w1", "ready", 10, 0.0, 2, granted=1, replicas=engines)
-    load = LoadInProgress("A", LoadStage.LOADING, 3.0, replica=2)
+    load = LoadInProgress("A", LoadStage.LOADING, 3.0, replica=2, node="gpu1")
     server.replies["GET", "/v1/health"] = health(models=[of_a], loads=[load])
     lines = [" ".join(line.split()) for line in lemonbus("status")[1].splitlines()]
     at = lines.index("A ready 1 of 2 0 - llamacpp - -")
     assert lines[at + 1 : at + 3] == ["replica 1 ready 1 of 2 - - - - -", "replica 2 loading 0 of ? - - - - -"]
-    assert any(line.startswith("A (replica 2) loading 3 s") for line in lines)
+    assert any(line.startswith("A (replica 2) loading (gpu1) 3 s") for line in lines)
     shown = json.loads(lemonbus("status", "--json")[1])["lemonbus"]
     assert [each["number"] for each in shown["models"][0]["replicas"]] == [1, 2]
     assert not any("node" in each for each in shown["models"][0]["replicas"])

@@ -168,10 +168,11 @@ class LoadForm {
   #showProgress(store) {
     if (!this.loading) return;
     const live = store.overview?.models?.[this.#name];
-    const { stage, done, total, unit } = live?.load ?? {};
+    const { stage, done, total, unit, node } = live?.load ?? {};
     const amount = total ? `, ${done} of ${total} ${unit}` : "";
     const doing = live?.state === "downloading" ? "its files are downloaded first" : (STAGES[stage] ?? "the load begins");
-    setText(this.progress, `Loading for ${age((Date.now() - this.loading) / 1000)}: ${doing}${amount}. You may close this dialog: the load goes on.`);
+    const where = node ? `, on ${node}` : "";
+    setText(this.progress, `Loading for ${age((Date.now() - this.loading) / 1000)}: ${doing}${amount}${where}. You may close this dialog: the load goes on.`);
   }
 }
 

@@ -15,6 +15,7 @@ export function planElements(plan) {
   return [
     element("p", {}, element("strong", { class: kind }, plan.refusal ? "It cannot be loaded. " : ""), text),
     plan.evictions.length > 0 && element("ul", {}, plan.evictions.map((each) => element("li", {}, evictionText(each)))),
+    plan.node && element("p", {}, `Node: ${plan.node}.`),
     plan.context > 0 && element("p", {}, `Context: ${count(plan.context)} tokens in each of ${plural(plan.slots, "slot")}.`),
     ...plan.places.filter((place) => place.need > 0).map(placeElement),
     partsText(plan) && element("p", { class: "soft" }, partsText(plan)),

@@ -26,7 +26,7 @@ export const STATES = {
 // A stage of a load → what happens in it.
 export const STAGES = {
   queued: "waits for a worker",
-  "copying files": "its files are copied to another machine",
+  "copying files": "its files are copied",
   checking: "its files are checked",
   "waiting for memory": "waits for memory: other models must be unloaded first",
   waiting: "waits until other models have been loaded or unloaded",
@@ -82,7 +82,8 @@ function queue({ state, slots = 0, running = 0, waiting = 0, queue: shares = [],
 function load({ load: found, waiting = 0 }, now) {
   if (!found) return null;
   const done = found.total ? ` (${percent(share(found.done, found.total))})` : "";
-  const stage = `${STAGES[found.stage] || found.stage}${done}, for ${age(now - found.asked_at)}`;
+  const where = found.node ? ` (${found.node})` : "";
+  const stage = `${STAGES[found.stage] || found.stage}${where}${done}, for ${age(now - found.asked_at)}`;
   if (!waiting) return { rank: 5, kind: "load", tone: "info", text: `Loading: ${stage}.` };
   return { rank: 3, kind: "load", tone: "warn", text: `${plural(waiting, "request waits", "requests wait")} for its load: ${stage}.` };
 }

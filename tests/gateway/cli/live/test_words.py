@@ -21,6 +21,7 @@ ABSENT = ModelOverview("absent")
         (BUSY, "ready"),
         (LOADING, "loading 30%, 42 s"),
         (replace(LOADING, load=ModelLoad(LoadStage.WAITING_FOR_MEMORY, NOW - 75)), "waiting for memory, 1 min"),
+        (replace(LOADING, load=ModelLoad(LoadStage.COPYING, NOW - 75, node="gpu1")), "copying files (gpu1), 1 min"),
         (BROKEN, "failed"),
         (ABSENT, "not loaded"),
         (replace(BUSY, state="restarting"), "engine restarts"),

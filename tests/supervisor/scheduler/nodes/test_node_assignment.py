@@ -154,7 +154,7 @@ def test_files_are_copied_once_and_then_the_model_is_loaded() -> None:
     key = sim.submit("a")
     assert sim.copies == [("a", "gpu2")]
     (load,) = sim.scheduler.view.loads(sim.now)
-    assert (load.stage, load.done, load.total, load.unit) == ("copying files", 0, 0, "")
+    assert (load.stage, load.node, load.done, load.total, load.unit) == ("copying files", "gpu2", 0, 0, "")
     for copied in (("a", "gpu2"), ("a", "gone"), ("other", "gpu2")):
         sim.scheduler.files_copied(*copied, 7_654_321, 50_000_000)
     (load,) = sim.scheduler.view.loads(sim.now)
