@@ -181,6 +181,8 @@ PROCESS_KEYS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice",
 """The keys that say something about the process of an engine. A model on another server has none here."""
 NODE_KEYS: Final = ("nodes", "node_labels", "node_resources")
 """The keys that say which nodes may run a model."""
+REPLICA_KEYS: Final = ("replicas", "min_replicas", "max_replicas")
+"""The keys that say how many engines a model has."""
 OWN_ENGINE_KEYS: Final = tuple(
     name for name in EngineSettings.__struct_fields__ if name not in RecipeDefaults.__struct_fields__
 )

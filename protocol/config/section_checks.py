@@ -13,6 +13,7 @@ from protocol.config.model_settings import (
     OWN_ENGINE_KEYS,
     PROCESS_KEYS,
     PROGRAM_KEYS,
+    REPLICA_KEYS,
     SERVER_KEYS,
     EngineSettings,
     GroupSettings,
@@ -252,3 +253,17 @@ def claimed_twice(models: Mapping[str, ModelSettings], groups: Mapping[str, Grou
             owner = members.setdefault(model, group)
             if owner != group:
                 yield ("groups", group, "models"), f"{shown_value(model)} is already in the group {shown_value(owner)}"
+
+
+def beyond_groups(models: Mapping[str, ModelSettings], groups: Mapping[str, GroupSettings]) -> Iterator[Problem]:
+    """Return numbers of engines that a group never allows: each engine counts as a loaded model, and replicas evict none."""
+    names = {alias: name for name, section in models.items() for alias in (name, *section.aliases)}
+    for group, section in groups.items():
+        most = 1 if section.swap else section.max_loaded
+        for name in filter(None, map(names.get, section.models)) if most else ():
+            key = next((key for key in REPLICA_KEYS if (getattr(models[name], key) or 0) > most), "")
+            if key:
+                yield (
+                    ("models", name, key),
+                    f"expected at most {most}: the group {shown_value(group)} allows no more engines",
+                )

@@ -95,8 +95,9 @@ def read_sections(file: str, table: Mapping[str, Any], lines: Mapping[KeyPath, i
     remotes = table.get("remotes")
     reader = _Reader(file, lines, frozenset(remotes) if isinstance(remotes, dict) else frozenset())
     values = {kind: reader.read(kind, table[kind]) for kind in SECTIONS if kind in table}
-    twice = section_checks.claimed_twice(values.get("models", {}), values.get("groups", {}))
-    for path, problem in itertools.islice(twice, 1):
+    models, groups = values.get("models", {}), values.get("groups", {})
+    wrong = itertools.chain(section_checks.claimed_twice(models, groups), section_checks.beyond_groups(models, groups))
+    for path, problem in itertools.islice(wrong, 1):
         reader.fail(path, problem)
     return Sections(values, reader.lines)
 

@@ -256,6 +256,14 @@ TEXTS = "expected a text without control characters"
             "5: groups.h.models: 'a' is already in the group 'g'",
         ),
         (
+            f"{M}replicas = 2\naliases = ['a']\n[groups.g]\nmodels = ['a', 'b']\nswap = true",
+            "2: models.x.replicas: expected at most 1: the group 'g' allows no more engines",
+        ),
+        (
+            f"{M}min_replicas = 2\nmax_replicas = 3\n[groups.g]\nmodels = ['x']\nmax_loaded = 2",
+            "3: models.x.max_replicas: expected at most 2: the group 'g' allows no more engines",
+        ),
+        (
             "\n".join(f"[models.m{number}]" for number in range(MAX_SECTIONS + 1)),
             f"1: models: expected at most {MAX_SECTIONS} sections, got {MAX_SECTIONS + 1}",
         ),
