@@ -16,7 +16,7 @@ from protocol.models.memory import EngineDevice, MemoryEstimate
 from protocol.models.recipes import ModelSpec, OptionValue
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules
-from protocol.times import Age, Seconds
+from protocol.times import Age, Seconds, UnixTime
 from protocol.wire.envelope import control_message, stable_message
 
 
@@ -86,6 +86,8 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
     code: LoadedCode | None = None
     keys: list[ApiKey] | None = None
     """To a gateway: the API keys of the present settings, as digests. It may have started with other settings."""
+    clock: UnixTime = 0.0
+    """To a process of another node: what the clock of the head shows now. Clients read no other one."""
 
 
 @stable_message

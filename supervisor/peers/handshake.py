@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from protocol.config.api_keys import keys_of_settings
 from protocol.config.settings import Settings
 from protocol.messages.peers import Hello, Peer, Shutdown, Welcome
+from protocol.models.nodes import HEAD
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.bus.peer_registry import PeerRegistry
@@ -77,7 +79,8 @@ class Handshake:
         if hello.role == "gateway":
             keys = keys_of_settings(self._settings)
             self._bus.send(peer, self._record.readiness)  # before the Welcome, which lets it admit requests
-        self._bus.send(peer, Welcome(self._process_context.boot, os.getpid(), LOADED_CODE, keys))
+        clock = time.time() if hello.node not in ("", HEAD) else 0.0
+        self._bus.send(peer, Welcome(self._process_context.boot, os.getpid(), LOADED_CODE, keys, clock))
 
     def greet_worker(self, worker: str) -> None:
         """Send a worker that serves this supervisor from now on what it needs."""

@@ -182,8 +182,8 @@ class WorkerProcess:
         assert endpoints.socket_file(self.endpoint).is_socket()
         assert hello == structs.replace(expected, model=self.snapshot.model_in_use, endpoint=self.endpoint)
 
-    def welcome(self) -> None:
-        self.send(Welcome(self.boot, self.supervisor.pid))
+    def welcome(self, clock: float = 0.0) -> None:
+        self.send(Welcome(self.boot, self.supervisor.pid, clock=clock))
 
     def replace_supervisor(self) -> WorkerSnapshot:
         """Kill the supervisor and start the next one; return the worker's Hello to it."""

@@ -64,6 +64,8 @@ class Backend(abc.ABC):
         """The sampling defaults that were set, for requests that do not set their own."""
         self.rules = RequestRules()
         """How the configuration changes the model's requests."""
+        self.clock_shift = 0
+        """By how many seconds the clock of the head is ahead of that of this node: answers have the head's time."""
         self._random_key = secrets.token_hex(16)
 
     def check_arguments(self) -> None:  # noqa: B027 - most programs' flags are not known here

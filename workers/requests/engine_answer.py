@@ -22,7 +22,7 @@ from workers.stream.byte_stream import ByteStream
 from workers.stream.choice_totals import totals_of
 from workers.stream.native_completion import NativeCompletionAssembler, NativeCompletionFilter, native_summaries
 from workers.stream.response_assembler import ResponseAssembler
-from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, renames, summaries_of
+from workers.stream.sse_filter import ChoiceSummary, FilteredEvents, SseFilter, dated, renames, summaries_of
 from workers.stream.sse_parser import EVENT_END
 from workers.stream.token_timing import TokenTiming
 from workers.stream.transcript_events import TranscriptFilter
@@ -49,6 +49,7 @@ class AnswerFacts(ErrorSource, Protocol):
 
     reported_build: str
     build: str
+    clock_shift: int
 
     def refusal(self, endpoint: str, status: int, body: bytes, /) -> Failure | None:
         """Return the failure for an error response that means something else than with other engines; else None."""
@@ -97,7 +98,7 @@ class EngineAnswer:
             else:
                 usage, builds = request.usage or whole, (backend.reported_build, backend.build)
                 self._stream = SseFilter(
-                    usage, progress, backend.alias, model, request.prompts, request.choices, builds
+                    usage, progress, backend.alias, model, request.prompts, request.choices, builds, backend.clock_shift
                 )
             if whole:
                 chat, tokens = self._run.endpoint == "chat/completions", request.tokens
@@ -249,7 +250,7 @@ class EngineAnswer:
         backend, once = self._backend, -1 if self.request.native else 1
         for old, new in renames(backend.alias, self._run.model, (backend.reported_build, backend.build)):
             body = body.replace(old, new, once)
-        return body
+        return dated(body, backend.clock_shift) if backend.clock_shift else body
 
     def _ended_early(self) -> Failure:
         return self.failure(f"{self._backend.program} ended its response early")

@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 import msgspec
@@ -79,10 +80,16 @@ class _EngineChunk(Chunk, kw_only=True, gc=False):
     choices: list[ChoiceDelta]
 
 
+_CREATED: Final = re.compile(rb'"created": ?(\d+)(?=[,}])')
 _decode_summary: Final = msgspec.json.Decoder(ChoiceSummary).decode
 _progress: Final = msgspec.json.Decoder(_Progress).decode
 _chunk: Final = msgspec.json.Decoder(_EngineChunk).decode
 _chunks: Final = msgspec.json.Decoder(list[_EngineChunk]).decode
+
+
+def dated(data: bytes, clock_shift: int) -> bytes:
+    """Return the JSON of an answer with ``created`` this many seconds later. Text in strings has other quotes."""
+    return _CREATED.sub(lambda found: b'"created":%d' % (int(found[1]) + clock_shift), data)
 
 
 def renames(alias: str, model: str, builds: tuple[str, str]) -> list[tuple[bytes, bytes]]:
@@ -103,17 +110,19 @@ class SseFilter:
         prompts: int = 1,
         choices: int = 1,
         builds: tuple[str, str] = ("", ""),
+        clock_shift: int = 0,
     ) -> None:
         """Keep usage and progress events if requested; replace the engine's ``alias`` for the model by ``model``.
 
         ``builds``: the engine's name for its build, and its replacement. ``prompts`` of the request, ``choices`` of
-        each: one usage chunk after the last counts all of them.
+        each: one usage chunk after the last counts all of them. ``clock_shift``: see :func:`dated`.
         """
         self._choices = choices
         self._counts_apart = prompts * choices > 1
         """Whether the engine's own counts are not those of the whole request."""
         self._usage, self._progress = usage, progress
         self._renames = renames(alias, model, builds)
+        self._clock_shift = clock_shift
         self._parser = SseParser()
         self._expected = prompts * choices
         """Choices that have not ended."""
@@ -154,7 +163,7 @@ class SseFilter:
         block = block.replace(_NO_CONTENT, _EMPTY_CONTENT)
         for old, new in self._renames:
             block = block.replace(old, new)
-        return block
+        return dated(block, self._clock_shift) if self._clock_shift else block
 
     def _filter_each(self, block: bytes) -> FilteredEvents:
         out: list[bytes] = []

@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -72,6 +73,8 @@ class WorkerController:
         self._metrics: EngineMetricsReader | None = None
         """That of the ready engine."""
         self._model = ModelRecord()
+        self._clock_shift = 0
+        """See :class:`~workers.backends.base.Backend`."""
         self._grace_timer: Timer | None = None
         self._save_caches = False
         """Whether the engine's prompt caches are kept when it ends."""
@@ -101,6 +104,10 @@ class WorkerController:
 
     def _welcomed(self, message: Welcome) -> None:
         self._link.take_welcome(message)
+        if message.clock:
+            self._clock_shift = round(message.clock - time.time())
+            if self._session is not None:
+                self._session.backend.clock_shift = self._clock_shift
         if self._welcome_timer is not None:
             self._welcome_timer.cancel()
             self._welcome_timer = None
@@ -171,6 +178,7 @@ class WorkerController:
         # What an engine had read when it died may be the reason.
         restore_caches = restore_caches and self._state is not WorkerState.ENGINE_LOST
         self._session = self._loader.start(order, self._log, restore_caches=restore_caches)
+        self._session.backend.clock_shift = self._clock_shift
         self._transition(WorkerEvent.LOAD)
         self._model.started(order, self._loop.now())
 

@@ -61,6 +61,7 @@ class Worker:
             key="",
             error_texts=ErrorTexts(),
             reported_build="",
+            clock_shift=0,
             build="",
             slots=4,
             silence=60.0,

@@ -96,7 +96,7 @@ class Fixture:
 
     def add_attempt(self, number: int) -> Attempt:
         owner: Any = SimpleNamespace(advanced=lambda *_: None)
-        backend: Any = SimpleNamespace(alias="m", reported_build="", build="")
+        backend: Any = SimpleNamespace(alias="m", reported_build="", build="", clock_shift=0)
         attempt = Attempt(Run("g", number, 1, "m", "chat/completions", "r"), b"", backend, owner, self.loop.now)
         attempt.start(EngineRequest("POST", "/v1/chat/completions", streamed=True))
         attempt.began(200)

@@ -32,6 +32,7 @@ class RestartedAnswer:
             key="",
             error_texts=ErrorTexts(),
             reported_build="",
+            clock_shift=0,
             build="",
             refusal=lambda *_: None,
         )

@@ -49,6 +49,7 @@ def attempt_with(owner: Any, endpoint: str, request: EngineRequest) -> Attempt:
         key="",
         error_texts=TEXTS,
         reported_build="",
+        clock_shift=0,
         build="",
     )
     attempt = Attempt(Run("g", 1, 1, "m", endpoint, "r"), b"", backend, owner, lambda: 0.0)

@@ -43,6 +43,7 @@ def failing_backend() -> Any:
         key="",
         error_texts=ErrorTexts(),
         reported_build="",
+        clock_shift=0,
         build="",
         request=request,
     )

@@ -25,6 +25,7 @@ def answer(status: int = 200, **headers: bytes) -> EngineAnswer:
         key="",
         error_texts=ErrorTexts(),
         reported_build="",
+        clock_shift=0,
         build="",
         refusal=lambda *_: None,
     )

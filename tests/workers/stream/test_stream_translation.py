@@ -90,6 +90,15 @@ def test_progress_shows_life() -> None:
     assert not stream.feed(ONE).alive
 
 
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_the_time_of_another_node_becomes_that_of_the_head(size: int) -> None:
+    sent = ONE + chat('{"content":"\\"created\\":1,"}') + FINISH + END
+    plain, later = (SseFilter(usage=False, progress=False, clock_shift=shift) for shift in (0, 3600))
+    before, after = (feed_in_pieces(stream, sent, size)[0] for stream in (plain, later))
+    assert before.count(b'"created":1,') == 3
+    assert after == before.replace(b'"created":1,', b'"created":3601,')
+
+
 def test_the_model_has_the_name_that_the_client_used() -> None:
     stream = SseFilter(usage=False, progress=False, alias="alias", model='the "large" one')
     out, _, _ = feed_in_pieces(stream, ROLE + ONE + TRICK + FINISH + USAGE, 100_000)

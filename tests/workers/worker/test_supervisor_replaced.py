@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -72,6 +73,15 @@ def test_a_spare_worker_serves_the_next_supervisors(spare: WorkerProcess) -> Non
         assert spare.replace_supervisor() == WorkerSnapshot()
         assert_answers(spare)
     spare.load(spec_of("tiny-chat"))
+
+
+def test_the_answers_of_another_node_have_the_time_of_the_head(ready: WorkerProcess) -> None:
+    ready.lose_supervisor()
+    ready.get_supervisor(welcome=False)
+    ready.welcome(clock=time.time() + 3600.0)
+    stream(ready, 90)
+    created = json.loads(ready.received[90].data.split(b"\n\n")[0][6:])["created"]
+    assert 3000 < created - time.time() < 3700
 
 
 def test_a_supervisor_that_ends_before_the_worker_has_started(tmp_path: Path) -> None:
