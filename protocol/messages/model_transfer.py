@@ -85,7 +85,7 @@ class UseSenders(msgspec.Struct, frozen=True):
 
 
 @control_message
-class FilesCopied(msgspec.Struct, frozen=True):
+class TransferProgress(msgspec.Struct, frozen=True):
     """Job → supervisor, ten times a second at most: how much of a model is on its node. Bytes of all files together."""
 
     model: str
@@ -94,7 +94,7 @@ class FilesCopied(msgspec.Struct, frozen=True):
 
 
 @control_message
-class FilesFetched(msgspec.Struct, frozen=True, omit_defaults=True):
+class FilesPresent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Job → supervisor: every file of the model is on the node. ``paths``: path on the head → path on the node."""
 
     model: str
@@ -106,7 +106,7 @@ class FilesFetched(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @control_message
-class FetchFailed(msgspec.Struct, frozen=True):
+class TransferFailed(msgspec.Struct, frozen=True):
     """Job → supervisor: some file could not be fetched. What has arrived stays for the next try."""
 
     model: str
@@ -124,7 +124,7 @@ class FindFiles(msgspec.Struct, frozen=True):
 class FilesFound(msgspec.Struct, frozen=True):
     """Job → supervisor: the models with all of their files on the node."""
 
-    models: list[FilesFetched]
+    models: list[FilesPresent]
 
 
 class SharedFile(msgspec.Struct, frozen=True):

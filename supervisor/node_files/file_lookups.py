@@ -16,7 +16,7 @@ from supervisor.node_files.node_files import NodeFiles
 from supervisor.runtime.handler_table import Handler
 from supervisor.runtime.jobs import Jobs
 
-MODULE: Final = "workers.jobs.fetch_files"
+MODULE: Final = "workers.jobs.receive_files"
 _MODELS_PER_STEP: Final = 8
 """How many models are looked up at a time: each takes some milliseconds."""
 

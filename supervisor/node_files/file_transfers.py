@@ -14,12 +14,12 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import CheckpointSource, StartRemoval
 from protocol.messages.model_transfer import (
-    FetchFailed,
-    FilesCopied,
-    FilesFetched,
+    FilesPresent,
     SharedFile,
     StartFileTransfer,
+    TransferFailed,
     TransferFile,
+    TransferProgress,
     UseSenders,
 )
 from protocol.models.nodes import HEAD
@@ -51,7 +51,7 @@ class _Transfer:
         """What its job was told last."""
         self.models = {order.spec.name}
         """The models whose loads wait for it."""
-        self.reported: FilesCopied | None = None
+        self.reported: TransferProgress | None = None
         """What its job has sent last. One that has sent nothing may not have read its order."""
         self.failure: Failure | None = None
         self.complete = False
@@ -90,9 +90,9 @@ class FileTransfers:
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {
-            FilesCopied: self._copied,
-            FilesFetched: self._fetched,
-            FetchFailed: self._failed,
+            TransferProgress: self._copied,
+            FilesPresent: self._fetched,
+            TransferFailed: self._failed,
             **self._lookups.handlers(),
             **self._senders.handlers(),
         }
@@ -163,7 +163,7 @@ class FileTransfers:
             transfer.senders, transfer.digests = senders, digests
             self._bus.send(job, UseSenders(senders, digests))
 
-    def _copied(self, job: str, message: FilesCopied, _payload: bytes) -> None:
+    def _copied(self, job: str, message: TransferProgress, _payload: bytes) -> None:
         transfer = self._transfers.get(job)
         if transfer is None:
             return
@@ -177,7 +177,7 @@ class FileTransfers:
             for model in transfer.models:
                 self._scheduler.files_copied(model, transfer.node, copied.done, copied.total)
 
-    def _fetched(self, job: str, message: FilesFetched, _payload: bytes) -> None:
+    def _fetched(self, job: str, message: FilesPresent, _payload: bytes) -> None:
         transfer = self._transfers.get(job)
         if transfer is not None:
             self._node_files.found(transfer.node, transfer.spec, message.paths, message.found)
@@ -187,7 +187,7 @@ class FileTransfers:
                 self._refused.add((node, files_key(transfer.spec)))
         self._jobs.dismiss(job)
 
-    def _failed(self, job: str, message: FetchFailed, _payload: bytes) -> None:
+    def _failed(self, job: str, message: TransferFailed, _payload: bytes) -> None:
         transfer = self._transfers.get(job)
         if transfer is not None:
             transfer.failure = message.failure

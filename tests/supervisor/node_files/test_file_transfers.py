@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import CheckpointSource, StartRemoval
 from protocol.messages.model_transfer import (
-    FetchFailed,
     FileSender,
-    FilesFetched,
     FilesFound,
+    FilesPresent,
     FindFiles,
     SharingFailed,
     SharingFiles,
+    TransferFailed,
 )
 from protocol.models.nodes import HEAD
 from supervisor.node_files import file_lookups, file_senders, file_transfers
@@ -35,7 +35,7 @@ def harness(tmp_path: Path) -> TransferHarness:
 def fetched(harness: TransferHarness, job: StartedJob, place: str = "/n") -> None:
     """Let a job report that everything is there, and end."""
     paths = {file.path: f"{place}/{Path(file.path).name}" for file in job.order.files}
-    harness.say(job, FilesFetched(job.order.spec.name, paths))
+    harness.say(job, FilesPresent(job.order.spec.name, paths))
     harness.end(job.name)
 
 
@@ -91,7 +91,7 @@ def test_a_node_that_has_sent_other_bytes_sends_these_files_no_more(harness: Tra
     harness.transfers.fetch("m", spec, "gpu")
     harness.share_at("10.0.0.2:7", "a")
     job = harness.fetching("gpu")
-    harness.say(job, FilesFetched("m", {spec.path: "/n/m.gguf"}, refused=["a"]))
+    harness.say(job, FilesPresent("m", {spec.path: "/n/m.gguf"}, refused=["a"]))
     harness.end(job.name)
     harness.transfers.fetch("m", spec, "cpu")
     assert harness.shared("a") == {}
@@ -129,7 +129,7 @@ def test_loads_of_the_same_files_share_a_copy(harness: TransferHarness) -> None:
     harness.copied.clear()
     harness.transfers.fetch("m", spec, "gpu")
     assert ("m", "gpu", 7, 10) in harness.copied, "a later load knows at once how far it is"
-    harness.say(harness.fetching(), FetchFailed("m", BROKEN))
+    harness.say(harness.fetching(), TransferFailed("m", BROKEN))
     harness.end(harness.fetching().name)
     assert sorted(harness.fetched) == [("copy", "gpu", BROKEN), ("m", "gpu", BROKEN)]
     assert not harness.node_files.has("gpu", spec)
@@ -245,8 +245,8 @@ def test_a_node_that_joins_is_asked_for_the_files_of_all_models(harness: Transfe
     job = harness.fetching("gpu")
     assert isinstance(job.order, FindFiles)
     assert list(job.order.models) == [spec.name for spec in specs]
-    found = FilesFetched("m3", {specs[3].path: specs[3].path}, [specs[3].path])
-    harness.say(job, FilesFound([found, FilesFetched("never asked", {})]))
+    found = FilesPresent("m3", {specs[3].path: specs[3].path}, [specs[3].path])
+    harness.say(job, FilesFound([found, FilesPresent("never asked", {})]))
     assert harness.node_files.has("gpu", specs[3])
     assert harness.transfers.where() == {"m3": ["gpu"]}
     assert not harness.node_files.has("gpu", specs[4])

@@ -12,11 +12,11 @@ import msgspec
 from protocol.failures import Failure
 from protocol.messages.model_files import CheckpointSource
 from protocol.messages.model_transfer import (
-    FilesCopied,
     FileSender,
     ShareFiles,
     SharingFiles,
     StartFileTransfer,
+    TransferProgress,
     UseSenders,
 )
 from protocol.models.nodes import HEAD
@@ -149,4 +149,4 @@ class TransferHarness:
         return {file.id: file.path for file in (orders or [job.order])[-1].files}
 
     def report(self, job: StartedJob, done: int = 0, total: int = 10) -> None:
-        self.say(job, FilesCopied(job.order.spec.name, done, total))
+        self.say(job, TransferProgress(job.order.spec.name, done, total))

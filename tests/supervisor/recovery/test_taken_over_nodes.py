@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from unittest.mock import Mock
 
-from protocol.messages.model_transfer import FilesCopied
+from protocol.messages.model_transfer import TransferProgress
 from protocol.messages.peers import Hello
 from supervisor.recovery.taken_over_nodes import TakenOverNodes
 
 HELLO = Hello("job", "j1", 7, "boot", node="gpu1")
-COPIED = FilesCopied("m", 1, 2)
+COPIED = TransferProgress("m", 1, 2)
 
 
 def test_what_follows_an_early_hello_is_kept_in_its_order() -> None:

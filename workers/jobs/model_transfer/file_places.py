@@ -6,7 +6,7 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
-from protocol.messages.model_transfer import FileRoot, FilesFetched, TransferFile
+from protocol.messages.model_transfer import FileRoot, FilesPresent, TransferFile
 from workers.jobs import disk
 from workers.jobs.errors import SourceError
 
@@ -51,13 +51,13 @@ class NodeFolders(NamedTuple):
         """
         return next((path for path in (self.place(file).path, Path(file.path)) if is_same(path, file)), None)
 
-    def found(self, model: str, files: list[TransferFile]) -> FilesFetched | None:
+    def found(self, model: str, files: list[TransferFile]) -> FilesPresent | None:
         """Return where all files of a model are, or None if one of them is missing."""
         paths = {file.path: str(path) for file in files if (path := self.find(file)) is not None}
         if len(paths) < len({file.path for file in files}):
             return None
         places = {str(self.place(file).path) for file in files}
-        return FilesFetched(model, paths, sorted(set(paths.values()) - places))
+        return FilesPresent(model, paths, sorted(set(paths.values()) - places))
 
 
 def is_same(path: Path, file: TransferFile) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 import urllib3
 from msgspec import structs
 
-from protocol.messages.model_transfer import FileRoot, FileSender, FilesFetched, StartFileTransfer, TransferFile
+from protocol.messages.model_transfer import FileRoot, FileSender, FilesPresent, StartFileTransfer, TransferFile
 from workers.jobs import disk
 from workers.jobs.errors import SourceError
 from workers.jobs.model_download.partial_file import DamagedError, PartialFile
@@ -81,7 +81,7 @@ class FileReceiver:
         """How many bytes are on this node."""
         return min(self.total, self._complete + self._progress.bytes_downloaded)
 
-    def run(self) -> FilesFetched:
+    def run(self) -> FilesPresent:
         """Fetch what is missing; raises :class:`SourceError`."""
         try:
             self._fetch_missing()

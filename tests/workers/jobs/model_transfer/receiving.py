@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from protocol.messages.model_transfer import FileSender, FilesFetched, StartFileTransfer, TransferFile
+from protocol.messages.model_transfer import FileSender, FilesPresent, StartFileTransfer, TransferFile
 from protocol.models.recipes import ModelSpec
 from tests.workers.jobs.transfer_files import KEY, content
 from workers.jobs.model_transfer.file_places import NodeFolders
@@ -16,7 +16,7 @@ SPEC = ModelSpec("m", "shop/tiny", "llamacpp", "cpu", "llm", "/m.gguf")
 DATA = content(300_007)
 
 
-def fetch(folders: NodeFolders, files: list[TransferFile], senders: list[FileSender], key: str = KEY) -> FilesFetched:
+def fetch(folders: NodeFolders, files: list[TransferFile], senders: list[FileSender], key: str = KEY) -> FilesPresent:
     return FileReceiver(StartFileTransfer(SPEC, files, senders, key), folders, lambda _seconds: None).run()
 
 

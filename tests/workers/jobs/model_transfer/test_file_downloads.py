@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from protocol.messages.model_transfer import FileRoot, FilesFetched, StartFileTransfer, TransferFile
+from protocol.messages.model_transfer import FileRoot, FilesPresent, StartFileTransfer, TransferFile
 from tests.workers.jobs.model_transfer.receiving import DATA, SPEC
 from tests.workers.jobs.transfer_files import KEY, HubFile, hub_file, sender, shared, transfer_file, written
 from workers.jobs.errors import SourceError
@@ -43,7 +43,7 @@ def member(tmp_path: Path) -> TransferFile:
     return replace(transfer_file(path, "models/tiny-1/m.gguf", FileRoot.CACHE), path="/of-the-head/m.gguf")
 
 
-def fetch(folders: NodeFolders, file: TransferFile, download: Download) -> FilesFetched:
+def fetch(folders: NodeFolders, file: TransferFile, download: Download) -> FilesPresent:
     receiver = FileReceiver(StartFileTransfer(SPEC, [file], [], KEY), folders, lambda _seconds: None, download)
     fetched = receiver.run()
     assert receiver.done == receiver.total == len(DATA)

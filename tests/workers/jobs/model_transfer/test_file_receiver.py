@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-from protocol.messages.model_transfer import FileRoot, FileSender, FilesFetched, StartFileTransfer, TransferFile
+from protocol.messages.model_transfer import FileRoot, FileSender, FilesPresent, StartFileTransfer, TransferFile
 from tests.support.ports import free_port
 from tests.workers.jobs.model_transfer.receiving import DATA, SPEC, all_files, fetch, on_another_machine
 from tests.workers.jobs.transfer_files import (
@@ -34,7 +34,7 @@ from workers.jobs.model_transfer.file_receiver import FileReceiver
 def test_a_file_of_the_hub_arrives_in_its_layout(folders: NodeFolders, hub: HubFile, tmp_path: Path) -> None:
     path, file = folders.hub / hub.file.name, on_another_machine(hub.file)
     with sender(shared(hub.file)) as head:
-        assert fetch(folders, [file], [head]) == FilesFetched("m", {file.path: str(path)})
+        assert fetch(folders, [file], [head]) == FilesPresent("m", {file.path: str(path)})
     assert path.read_bytes() == DATA
     blob = hashlib.sha256(DATA).hexdigest()
     assert str(path.readlink()) == f"../../blobs/{blob}"
@@ -74,7 +74,7 @@ def test_progress_counts_all_files(folders: NodeFolders, other: TransferFile, hu
 
 
 def test_a_file_in_a_shared_folder_is_used_as_it_is(folders: NodeFolders, other: TransferFile) -> None:
-    assert fetch(folders, [other], []) == FilesFetched("m", {other.path: other.path}, [other.path])
+    assert fetch(folders, [other], []) == FilesPresent("m", {other.path: other.path}, [other.path])
     assert all_files(folders.cache) == set()
 
 

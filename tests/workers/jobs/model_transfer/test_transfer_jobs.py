@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from protocol.messages.model_transfer import (
-    FilesCopied,
     FileSender,
-    FilesFetched,
     FilesFound,
+    FilesPresent,
     FindFiles,
     ShareFiles,
     SharingFailed,
     SharingFiles,
     StartFileTransfer,
     TransferFile,
+    TransferProgress,
     UseSenders,
 )
 from protocol.wire import envelope
@@ -27,9 +27,9 @@ from tests.workers.jobs.holding_relay import HoldingRelay
 from tests.workers.jobs.job_runner import JobRunner
 from tests.workers.jobs.model_transfer.transfer_jobs import (
     DATA,
-    FETCH,
     HELD_AFTER,
     MEMBER,
+    RECEIVE,
     SHARE,
     SPEC,
     check_content,
@@ -43,17 +43,17 @@ from tests.workers.jobs.transfer_files import KEY, transfer_file, written
 def test_a_model_is_copied_and_the_node_knows_it_later(
     head_jobs: JobRunner, node_jobs: JobRunner, files: list[TransferFile], tmp_path: Path
 ) -> None:
-    node_jobs.start("f1", module=FETCH)
+    node_jobs.start("f1", module=RECEIVE)
     node_jobs.send("f1", order(files, share(head_jobs, files)))
     result = fetched(node_jobs)
     check_content(result, files)
-    copied = [message for message in node_jobs.messages["f1"] if isinstance(message, FilesCopied)]
-    assert copied[-1] == FilesCopied("m", len(DATA) + 5000, len(DATA) + 5000)
+    copied = [message for message in node_jobs.messages["f1"] if isinstance(message, TransferProgress)]
+    assert copied[-1] == TransferProgress("m", len(DATA) + 5000, len(DATA) + 5000)
     node_jobs.dismiss("f1")
-    node_jobs.start("f2", module=FETCH)
+    node_jobs.start("f2", module=RECEIVE)
     absent = transfer_file(written(tmp_path / "x", b"x"), "d2/x")
     node_jobs.send("f2", FindFiles({"m": files, "other": [*files, replace(absent, path="/of-the-head/x")], "none": []}))
-    assert node_jobs.until("f2", FilesFound) == FilesFound([result, FilesFetched("none", {})])
+    assert node_jobs.until("f2", FilesFound) == FilesFound([result, FilesPresent("none", {})])
     node_jobs.dismiss("f2")
     head_jobs.dismiss("s1")
 
@@ -63,7 +63,7 @@ def test_another_sender_goes_on_when_one_is_killed(
 ) -> None:
     first, second = share(head_jobs, files), share(head_jobs, files, "s2")
     with HoldingRelay(first.address, HELD_AFTER) as relay, HoldingRelay(second.address, len(DATA)) as other:
-        node_jobs.start("f1", module=FETCH)
+        node_jobs.start("f1", module=RECEIVE)
         node_jobs.send("f1", order(files, FileSender("s1", relay.address), FileSender("s2", other.address)))
         wait_for(relay.holding.is_set, "a part has arrived")
         head_jobs.kill("s1")
@@ -78,13 +78,13 @@ def test_a_receiver_that_is_killed_is_continued_by_the_next(
 ) -> None:
     sender = share(head_jobs, files)
     with HoldingRelay(sender.address, HELD_AFTER) as relay, HoldingRelay(sender.address, len(DATA)) as other:
-        node_jobs.start("f1", module=FETCH)
+        node_jobs.start("f1", module=RECEIVE)
         node_jobs.send("f1", order(files, FileSender("s1", relay.address)))
         wait_for(relay.holding.is_set, "a part has arrived")
-        while not node_jobs.until("f1", FilesCopied).done:
+        while not node_jobs.until("f1", TransferProgress).done:
             pass
         node_jobs.kill("f1")
-        node_jobs.start("f2", module=FETCH)
+        node_jobs.start("f2", module=RECEIVE)
         node_jobs.send("f2", order(files, FileSender("s1", other.address)))
         check_content(fetched(node_jobs, "f2"), files)
         assert 0 < other.forwarded < len(DATA), "only the rest was sent"
@@ -96,18 +96,18 @@ def test_a_transfer_goes_on_under_the_next_supervisors(
 ) -> None:
     sender = share(head_jobs, files)
     with HoldingRelay(sender.address, HELD_AFTER) as relay:
-        node_jobs.start("f1", module=FETCH)
+        node_jobs.start("f1", module=RECEIVE)
         begun = order(files, FileSender("s1", relay.address))
         node_jobs.send("f1", begun)
         wait_for(relay.holding.is_set, "a part has arrived")
-        while not node_jobs.until("f1", FilesCopied).done:
+        while not node_jobs.until("f1", TransferProgress).done:
             pass
         node_jobs.lose_supervisor()
         head_jobs.lose_supervisor()
         assert envelope.decode(node_jobs.get_supervisor("f1").order)[0] == begun
         assert isinstance(envelope.decode(head_jobs.get_supervisor("s1").order)[0], ShareFiles)
         assert head_jobs.until("s1", SharingFiles) == SharingFiles(sender.address)
-        assert 0 < node_jobs.until("f1", FilesCopied).done < len(DATA)
+        assert 0 < node_jobs.until("f1", TransferProgress).done < len(DATA)
         relay.released.set()
         check_content(fetched(node_jobs), files)
     node_jobs.dismiss("f1")
@@ -119,7 +119,7 @@ def test_a_sender_that_is_stopped_is_replaced_by_one_that_is_named_later(
 ) -> None:
     first = share(head_jobs, files)
     with HoldingRelay(first.address, HELD_AFTER) as relay:
-        node_jobs.start("f1", module=FETCH)
+        node_jobs.start("f1", module=RECEIVE)
         node_jobs.send("f1", order(files, FileSender("s1", relay.address)))
         wait_for(relay.holding.is_set, "a part has arrived")
         head_jobs.kill("s1")
@@ -149,7 +149,7 @@ def test_a_sender_listens_at_the_address_of_its_node_alone(head_jobs: JobRunner,
 
 def test_a_wrong_key_copies_nothing(head_jobs: JobRunner, node_jobs: JobRunner, files: list[TransferFile]) -> None:
     sender = share(head_jobs, files)
-    node_jobs.start("f1", module=FETCH)
+    node_jobs.start("f1", module=RECEIVE)
     with HoldingRelay(sender.address, 0) as relay:
         node_jobs.send("f1", StartFileTransfer(SPEC, files, [FileSender("s1", relay.address)], "wrong"))
         wait_for(relay.holding.is_set, "the sender has answered")

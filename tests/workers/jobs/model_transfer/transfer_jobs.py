@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from protocol.messages.model_transfer import (
-    FetchFailed,
     FileSender,
-    FilesFetched,
+    FilesPresent,
     ShareFiles,
     SharingFiles,
     StartFileTransfer,
+    TransferFailed,
     TransferFile,
 )
 from protocol.models.recipes import ModelSpec
@@ -18,7 +18,7 @@ from protocol.wire.bus_address import KeyPair, MemberKeys
 from tests.workers.jobs.job_runner import JobRunner
 from tests.workers.jobs.transfer_files import KEY, content, shared
 
-SHARE, FETCH = "workers.jobs.share_files", "workers.jobs.fetch_files"
+SHARE, RECEIVE = "workers.jobs.share_files", "workers.jobs.receive_files"
 SPEC = ModelSpec("m", "shop/tiny", "llamacpp", "cpu", "llm", "/of-the-head/m.gguf")
 MEMBER = MemberKeys("s" * 40, KeyPair("p" * 40, "q" * 40))
 DATA = content(16_000_000)
@@ -38,13 +38,13 @@ def order(files: list[TransferFile], *senders: FileSender) -> StartFileTransfer:
     return StartFileTransfer(SPEC, files, list(senders), KEY)
 
 
-def fetched(node: JobRunner, name: str = "f1") -> FilesFetched:
-    result = node.until(name, FilesFetched, FetchFailed)
-    assert isinstance(result, FilesFetched), result
+def fetched(node: JobRunner, name: str = "f1") -> FilesPresent:
+    result = node.until(name, FilesPresent, TransferFailed)
+    assert isinstance(result, FilesPresent), result
     return result
 
 
-def check_content(result: FilesFetched, files: list[TransferFile]) -> None:
+def check_content(result: FilesPresent, files: list[TransferFile]) -> None:
     assert list(result.paths) == [file.path for file in files]
     for file in files:
         assert Path(result.paths[file.path]).read_bytes() == DATA[: file.size]

@@ -1,4 +1,4 @@
-"""The job process that gets model files to its node, or only looks for them: ``python -m workers.jobs.fetch_files``.
+"""The job process that gets model files to its node, or only looks for them: ``python -m workers.jobs.receive_files``.
 
 Other nodes are asked first. What they do not give is downloaded, as on the head, from where the model comes from.
 """
@@ -19,12 +19,12 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.messages.model_files import PullFailed, StartPull
 from protocol.messages.model_transfer import (
-    FetchFailed,
-    FilesCopied,
-    FilesFetched,
     FilesFound,
+    FilesPresent,
     FindFiles,
     StartFileTransfer,
+    TransferFailed,
+    TransferProgress,
     UseSenders,
 )
 from protocol.models.checkpoints import hub_cache
@@ -38,7 +38,7 @@ from workers.jobs.progress import DownloadProgress
 REPORT_INTERVAL_S: Final = 0.1
 
 
-class FetchJob:
+class ReceiveJob:
     """One transfer, or one look at the disk."""
 
     def __init__(self, job: JobProcess) -> None:
@@ -62,7 +62,7 @@ class FetchJob:
                 can_download = message.downloads and not self._job.settings.offline
                 download = partial(self._download, message) if can_download else None
                 self._receiver = FileReceiver(message, self._folders, self._wait, download)
-                self._job.work(partial(self._fetched, self._receiver), self._finish)
+                self._job.work(partial(self._received_all, self._receiver), self._finish)
             case FindFiles():
                 self._job.work(partial(self._found, message), self._job.end)
             case _:
@@ -87,7 +87,7 @@ class FetchJob:
             [found for model, files in order.models.items() if (found := self._folders.found(model, files)) is not None]
         )
 
-    def _fetched(self, receiver: FileReceiver) -> FilesFetched | FetchFailed:
+    def _received_all(self, receiver: FileReceiver) -> FilesPresent | TransferFailed:
         message = f"the files of {self._model} could not be copied to this node"
         try:
             return receiver.run()
@@ -95,17 +95,17 @@ class FetchJob:
             failure = Failure(Code.DOWNLOAD_FAILED, f"{message}: {problem}", model=self._model, detail=problem.detail)
         except Exception:  # noqa: BLE001 - the load that waits must be answered after any error
             failure = Failure(Code.INTERNAL, message, model=self._model, detail=traceback.format_exc())
-        return FetchFailed(self._model, failure)
+        return TransferFailed(self._model, failure)
 
     def _report(self) -> None:
         if self._receiver is not None and self._receiver.done != self._reported:
             self._reported = self._receiver.done
-            self._job.report(FilesCopied(self._model, self._reported, self._receiver.total))
+            self._job.report(TransferProgress(self._model, self._reported, self._receiver.total))
 
-    def _finish(self, result: FilesFetched | FetchFailed) -> None:
+    def _finish(self, result: FilesPresent | TransferFailed) -> None:
         self._report()
         log = logs.get_logger(model=self._model)
-        if isinstance(result, FetchFailed):
+        if isinstance(result, TransferFailed):
             log.warning("files not copied", reason=result.failure.message, detail=result.failure.detail)
         else:
             if result.refused:
@@ -117,7 +117,7 @@ class FetchJob:
 def main() -> None:
     """Run one job to its end."""
     job = JobProcess()
-    FetchJob(job)
+    ReceiveJob(job)
     job.run()
 
 
