@@ -121,6 +121,8 @@ class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     draining: bool = False
     """The whole server ends: requests that are cut off fail with ``draining``."""
+    refused: bool = False
+    """To an agent, with ``draining``: the server cannot use it, and a new one like it would be refused as well."""
 
 
 @stable_message

@@ -6,6 +6,7 @@ from protocol import UNDERSTOOD
 from protocol.ids import RequestKey
 from protocol.messages.peers import Hello, Pong, Shutdown, WorkerUp
 from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
@@ -118,7 +119,8 @@ class PeerMessages:
     def _is_expected(self, peer: str, hello: Hello) -> bool:
         match hello.role:
             case "worker":
-                return self._scheduler.view.worker(peer) is not None
+                known = self._scheduler.view.worker(peer)
+                return known is not None and known.node == (hello.node or HEAD)
             case "agent":
                 return self._agents is not None
             case "job":

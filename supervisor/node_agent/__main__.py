@@ -14,7 +14,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire.bus_address import BusAddress, write_membership
 from protocol.wire.endpoints import RuntimeDirectory
-from supervisor.node_agent.agent import NodeAgent
+from supervisor.node_agent.agent import EXIT_REFUSED, NodeAgent
 from supervisor.processes import abandoned_processes
 
 EXIT_FAILED = 1
@@ -63,7 +63,7 @@ def _run(settings: AgentSettings, runtime: RuntimeDirectory) -> int:
     logs.set_sink(None)
     agent.close()
     runtime.release()
-    return agent.exit_code
+    return _refused(agent.reason, EXIT_REFUSED) if agent.exit_code == EXIT_REFUSED else agent.exit_code
 
 
 if __name__ == "__main__":

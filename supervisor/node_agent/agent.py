@@ -59,6 +59,11 @@ KILL_TIMEOUT_S: Final = 5.0
 """How long killed processes are waited for. One that waits for a dead disk may never end."""
 RENEWAL_S: Final = 1.0
 """How long a refused agent waits at least before its next Hello."""
+LONGEST_RENEWAL_S: Final = 30.0
+_RENEWALS: Final = 5
+"""How often it is refused in a row before it waits longer, twice as long each time: its node may be another agent's."""
+EXIT_REFUSED: Final = 3
+"""The server cannot use this agent, for example because it is of another release."""
 _LOOK_S: Final = 0.02
 _WATCH_S: Final = 1.0
 READ_S: Final = 5.0
@@ -100,6 +105,10 @@ class NodeAgent:
         self._grace_timer: Timer | None = None
         self._configured = False
         self.exit_code = 0
+        self.reason = ""
+        """Why this agent leaves."""
+        self._refusals = 0
+        """How often it was refused since the last welcome."""
 
     @property
     def log(self) -> Callable[[bytes], None]:
@@ -140,6 +149,7 @@ class NodeAgent:
         match message:
             case Welcome():
                 self._transition(AgentEvent.WELCOME)
+                self._refusals = 0
                 self._stop_grace()
             case ConfigureNode():
                 self._configure(message, payload)
@@ -251,13 +261,17 @@ class NodeAgent:
 
     def _shut_down(self, order: Shutdown) -> None:
         if order.draining:
-            self.leave(order.reason)
+            self.leave(order.reason, EXIT_REFUSED if order.refused else 0)
             return
-        log.warning("this agent was refused: it ends its processes, and begins anew", why=order.reason)
+        self._refusals += 1
+        if not self._refusals & (self._refusals - 1):
+            why = {"why": order.reason, "times": self._refusals}
+            log.warning("this agent was refused: it ends its processes, and begins anew", **why)
         self._transition(AgentEvent.REFUSED)
         self._start_grace()
         self._link.end()
-        self._kill_all(self._renew, least=RENEWAL_S)
+        longer = 2.0 ** max(0, self._refusals - _RENEWALS)
+        self._kill_all(self._renew, least=min(LONGEST_RENEWAL_S, RENEWAL_S * longer))
 
     def _renew(self) -> None:
         if self._state is AgentState.RENEWING:
@@ -270,7 +284,7 @@ class NodeAgent:
         if self._state is AgentState.LEAVING:
             return
         log.info("node agent ends", why=why, processes=len(self._roles))
-        self.exit_code = exit_code
+        self.exit_code, self.reason = exit_code, why
         self._link.send(NodeLeaves(why))
         self._transition(AgentEvent.END)
         self._stop_grace()

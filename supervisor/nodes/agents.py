@@ -28,6 +28,7 @@ from protocol.messages.peers import Hello, Ping, Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
+from supervisor.bus.hello_check import RefusalCounts
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.nodes.node_devices import NodeDevices
@@ -90,6 +91,8 @@ class NodeAgents:
         self._settings, self._loop, self._bus, self._peers = settings, loop, bus, peers
         self._placement, self._record, self._scheduler, self._decisions = placement, record, scheduler, decisions
         self._registry = NodeRegistry()
+        self._refusals = RefusalCounts()
+        """By node: an agent that is refused says Hello again and again."""
         self._pings, self._readings = itertools.count(), itertools.count(1)
         self._asked: dict[str, tuple[int, int, float]] = {}
         """Node whose memory is being read → the number of the order, how often its memory had changed then, and when that was."""
@@ -146,16 +149,19 @@ class NodeAgents:
         now = self._loop.now()
         if message.version not in UNDERSTOOD:
             why = f"version {message.version} of the protocol is not understood: install the server's release there"
-            return self._refused(agent, message.node, why, final=True)
+            return self._refused(agent, message.node, Shutdown(0.0, why, draining=True, refused=True))
         if self._scheduler.view.closing:
-            return self._refused(agent, message.node, "the server ends", final=True)
+            return self._refused(agent, message.node, Shutdown(0.0, "the server ends", draining=True))
         try:
             snapshot: AgentSnapshot = envelope.unpack_payload(payload, AgentSnapshot)
         except envelope.MalformedError as problem:
-            return self._refused(agent, message.node, f"its snapshot cannot be used: {problem}")
+            return self._refused(agent, message.node, Shutdown(0.0, f"its snapshot cannot be used: {problem}"))
         facts = snapshot.facts
-        if why := self._registry.why_refused(facts.name, agent, now):
-            return self._refused(agent, facts.name, why)
+        why = self._registry.why_refused(facts.name, agent, now)
+        if why or facts.name != message.node:
+            why = why or f"its Hello is that of node {message.node}"
+            return self._refused(agent, facts.name, Shutdown(0.0, why))
+        self._refusals.forget(facts.name)
         self._asked.pop(facts.name, None)  # its answer may be lost with the former connection
         is_new = self._registry.get(facts.name) is None
         node = self._registry.hello(facts, agent, now)
@@ -176,9 +182,11 @@ class NodeAgents:
             self._placement.kill_unknown(survivor)
         return []
 
-    def _refused(self, agent: str, node: str, why: str, *, final: bool = False) -> list[Survivor]:
-        log.warning("node agent refused", node=node, agent=agent, why=why)
-        self._bus.send(agent, Shutdown(0.0, why, draining=final))
+    def _refused(self, agent: str, node: str, answer: Shutdown) -> list[Survivor]:
+        if times := self._refusals.count(node):
+            log.warning("node agent refused", node=node, agent=agent, why=answer.reason, times=times)
+        self._bus.send(agent, answer)
+        self._bus.forget(agent)
         return []
 
     def _settings_for_nodes(self) -> bytes:
@@ -201,8 +209,10 @@ class NodeAgents:
 
     # What agents say
 
-    def _process_ended(self, _agent: str, message: ProcessEnded, _payload: bytes) -> None:
-        self._placement.ended(message.name, message.why)
+    def _process_ended(self, agent: str, message: ProcessEnded, _payload: bytes) -> None:
+        node = self._registry.of_agent(agent)
+        if node is not None:
+            self._placement.ended_on(node.name, message.name, message.why)
 
     def _node_changed(self, agent: str, message: NodeChanged, _payload: bytes) -> None:
         node = self._registry.of_agent(agent)
@@ -241,7 +251,7 @@ class NodeAgents:
         del self._asked[node.name]
         node.memory = [*message.capacities, *self._devices.capacities(node.name)]
         node.memory_read_at = asked[2]
-        self._placement.figures_read(message.workers)
+        self._placement.figures_read(node.name, message.workers)
         if asked[1] == self._scheduler.view.memory_changes(node.name):
             held = self._devices.held(node.name, message.workers)
             self._scheduler.memory_read(node.name, node.memory, held, asked[2])

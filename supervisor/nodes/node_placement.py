@@ -84,12 +84,19 @@ class NodePlacement:
         if process is not None:
             process.on_ended(why)
 
-    def figures_read(self, figures: Mapping[str, WorkerFigures]) -> None:
-        """Take note of what workers use."""
+    def ended_on(self, node: str, name: str, why: str) -> None:
+        """Take note of what the agent of a node says about the end of a process. It knows only those of its own node."""
+        process = self._running.get(name)
+        if process is not None and process.node == node:
+            self.ended(name, why)
+
+    def figures_read(self, node: str, figures: Mapping[str, WorkerFigures]) -> None:
+        """Take note of what workers of a node use."""
         for name, worker in figures.items():
-            if name in self._running:
+            process = self._running.get(name)
+            if process is not None and process.node == node:
                 self._figures[name] = worker
-                self._running[name].pid = worker.pid
+                process.pid = worker.pid
 
     def lost(self, node: str, why: str) -> list[str]:
         """Count all processes of a node as ended; return their names."""

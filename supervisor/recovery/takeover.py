@@ -123,6 +123,8 @@ class Takeover:
         self._then.append(callback)
 
     def _adopt(self, survivor: Survivor) -> None:
+        if survivor.peer in (*self._workers.names(), *self._all_jobs.names()):
+            return  # it runs elsewhere, whatever this agent says
         if survivor.role == "worker":
             if self._workers.adopt(survivor):
                 self._expected.expect(survivor.peer)

@@ -33,10 +33,12 @@ from protocol.runtime.loop import Loop
 from protocol.wire import curve, envelope
 from protocol.wire.bus_address import BusAddress, ClusterMembership
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.node_agent.agent import EXIT_REFUSED
 from tests.support import processes
 from tests.support.node_agents import NodeUnderTest
 from tests.support.ports import free_port_pair
 from tests.support.waiting import wait_for
+from workers.jobs.ray_cluster.agent_actor import REFUSED
 
 KEYS = curve.new_cluster_keys()
 BOOT = "b00t"
@@ -257,6 +259,17 @@ def test_the_end_of_the_server_is_the_end_of_the_node(supervisor: AgentsSupervis
     supervisor.until(lambda: node.process.poll() is not None, "the agent has ended")
     assert node.wait_end() == 0
     node.assert_nothing_left()
+
+
+def test_an_agent_that_the_server_cannot_use_says_why_and_ends_with_a_code_of_its_own(
+    supervisor: AgentsSupervisor,
+) -> None:
+    with NodeUnderTest("gpu2", supervisor.membership, BOOT) as node:
+        agent, _ = supervisor.hello()
+        supervisor.send(agent, Shutdown(0.0, "another release", draining=True, refused=True))
+        supervisor.until(lambda: node.process.poll() is not None, "the agent has ended")
+        assert node.wait_end() == EXIT_REFUSED == REFUSED
+        assert node.printed == ["lemonbus: node agent: another release\n"]
 
 
 def test_an_agent_without_a_supervisor_ends_everything_after_the_grace(

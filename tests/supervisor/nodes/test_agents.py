@@ -10,8 +10,16 @@ import pytest
 
 from protocol.config.settings import Settings
 from protocol.messages.node_reports import NodeReport, NodeState
-from protocol.messages.nodes import AgentSnapshot, NodeChanged, NodeHardware, NodeRead, ReadNode, WorkerFigures
-from protocol.messages.peers import EngineReady, Hello
+from protocol.messages.nodes import (
+    AgentSnapshot,
+    NodeChanged,
+    NodeHardware,
+    NodeRead,
+    ProcessEnded,
+    ReadNode,
+    WorkerFigures,
+)
+from protocol.messages.peers import EngineReady, Hello, Shutdown
 from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import NodeFacts
@@ -40,12 +48,13 @@ class AgentsHarness:
         scheduler.view.closing = False
         scheduler.view.workers = list
         scheduler.view.memory_changes = lambda _node: 0
+        self.placement = NodePlacement(lambda _agent, _message: None)
         self.agents = NodeAgents(
             settings=Settings(),
             loop=loop,
             bus=bus,
             peers=Mock(),
-            placement=NodePlacement(lambda _agent, _message: None),
+            placement=self.placement,
             record=ServerRecord(),
             scheduler=scheduler,
             decisions=Mock(suspended=False),
@@ -165,3 +174,38 @@ def test_what_a_node_says_of_its_hardware_is_passed_on(harness: AgentsHarness) -
     harness.agents.handlers()[NodeChanged](AGENT, NodeChanged(NodeFacts("gpu2"), hardware), b"")
     harness.agents.handlers()[NodeChanged](AGENT, NodeChanged(NodeFacts("gpu2", cpus=3)), b"")
     assert joined == [hardware, hardware]
+
+
+def test_the_end_of_a_process_is_taken_from_the_agent_of_its_node_alone(harness: AgentsHarness) -> None:
+    ends: list[str] = []
+    harness.placement.start("w1", "worker", "workers", ends.append, node="gpu2")
+    for agent in ("a-unknown", AGENT):
+        assert not ends
+        harness.agents.handlers()[ProcessEnded](agent, ProcessEnded("w1", "SIGKILL"), b"")
+    assert ends == ["SIGKILL"]
+
+
+@pytest.mark.parametrize(
+    ("hello", "snapshot", "refused", "why"),
+    [
+        ({"version": 1}, "gpu3", True, "version 1 of the protocol"),
+        ({"node": "gpu4"}, "gpu3", False, "its Hello is that of node gpu4"),
+        ({"node": "gpu2"}, "gpu2", False, "has another agent"),
+    ],
+    ids=["version", "two names", "second agent"],
+)
+def test_an_agent_that_is_refused_again_and_again_has_few_lines_in_the_log(
+    harness: AgentsHarness,
+    capsys: pytest.CaptureFixture[str],
+    hello: dict[str, Any],
+    snapshot: str,
+    refused: bool,
+    why: str,
+) -> None:
+    message = Hello(**{"role": "agent", "id": "a2", "pid": 2, "boot": "boot", "node": "gpu3", **hello})
+    del harness.sent[:]
+    for _ in range(20):
+        harness.agents.hello("a2", message, envelope.pack_payload(AgentSnapshot(NodeFacts(snapshot))))
+    answers = [each for each in harness.sent if isinstance(each, Shutdown)]
+    assert [(why in each.reason, each.refused) for each in answers] == [(True, refused)] * 20
+    assert capsys.readouterr().out.count("node agent refused") == 5, "the first, the second, the fourth …"

@@ -132,9 +132,19 @@ def test_figures_are_those_of_the_last_reading() -> None:
     harness.start()
     assert (harness.placement.resident_bytes("w1", 7), harness.placement.held("w1")) == (0, {})
     figures = WorkerFigures(7, {7: 10, 8: 500}, {HOST: 500})
-    harness.placement.figures_read({"w1": figures, "w0": figures})
+    harness.placement.figures_read("gpu2", {"w1": figures, "w0": figures})
     assert (harness.placement.resident_bytes("w1", 8), harness.placement.held("w1")) == (500, {HOST: 500})
     assert (harness.placement.pid("w1"), harness.placement.held("w0")) == (7, {})
+
+
+def test_an_agent_says_nothing_about_processes_of_other_nodes() -> None:
+    harness = NodePlacementHarness()
+    harness.start()
+    harness.placement.figures_read("gpu1", {"w1": WorkerFigures(666, {666: 1}, {HOST: 1})})
+    harness.placement.ended_on("gpu1", "w1", "SIGKILL")
+    assert (harness.placement.held("w1"), harness.ends, "w1" in harness.placement) == ({}, [], True)
+    harness.placement.ended_on("gpu2", "w1", "SIGKILL")
+    assert harness.ends == [("w1", "SIGKILL")]
 
 
 class HeadPlacement:

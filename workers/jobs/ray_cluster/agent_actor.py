@@ -22,6 +22,8 @@ UNUSED_S = 30.0
 """An actor that is not used for this long after its start ends: its driver has ended meanwhile."""
 LAST_ANSWER_S = 2.0
 """How long an actor whose agent has ended waits for a driver that asks why."""
+REFUSED = 3
+"""The exit code of an agent that the server cannot use: see ``supervisor/node_agent/agent.py``."""
 _BOUND_TO_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, int(signal.SIGTERM), 0, 0, 0)
@@ -64,8 +66,7 @@ class AgentActor:
         else:
             self._started.set()
             code = self._agent.wait()
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            self._problem = f"its agent {how}"
+            self._problem = f"its agent {how_ended(code)}"
         self._ended.set()
         threading.Event().wait(LAST_ANSWER_S)
         os._exit(0)
@@ -131,6 +132,13 @@ def agent_environment(own: Mapping[str, str]) -> dict[str, str]:
     }
     devices = {name: own[name] for name in own if "VISIBLE" in name or name == "ONEAPI_DEVICE_SELECTOR"}
     return {**environment, **devices}
+
+
+def how_ended(code: int) -> str:
+    """Return how an agent has ended that gave this exit code, as the end of a clause."""
+    if code == REFUSED:
+        return "was refused by the server, whose log says why"
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def explained(problem: Exception) -> str:

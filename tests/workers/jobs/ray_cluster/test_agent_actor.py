@@ -124,6 +124,10 @@ def test_the_end_of_an_agent_is_explained_and_ends_the_actor(actor: Actor, numbe
     assert actor.process.wait(agent_actor.LAST_ANSWER_S + 15) == 0
 
 
+def test_an_agent_that_the_server_refuses_is_explained() -> None:
+    assert agent_actor.how_ended(agent_actor.REFUSED) == "was refused by the server, whose log says why"
+
+
 def test_a_node_without_lemonbus_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(_name: str) -> None:
         raise ModuleNotFoundError
