@@ -17,7 +17,7 @@ from msgspec.inspect import BoolType, FloatType, IntType, ListType, LiteralType,
 
 from protocol.config.settings import KEY_DIGEST, SECTIONS, Bytes, BytesOrNone, Settings
 from protocol.models.recipes import AUTOMATIC
-from protocol.wire.bus_address import is_unspecified, split_address
+from protocol.wire.bus_address import is_unspecified, port_range, split_address
 
 SECRET_SETTINGS: Final = frozenset({"api_key", "admin_api_key"})
 """Never shown, and without flags, because every user of the machine can read command lines."""
@@ -31,6 +31,7 @@ _EXPECTED: Final = {
     **dict.fromkeys(_NETWORKS, "a list of addresses or networks such as 10.0.0.0/8"),
     "engine_file_dirs": "a list of absolute directories",
     "backend_releases": "a list of RECIPE:BACKEND@VERSION=URL#sha256=DIGEST",
+    "worker_ports": "FIRST-LAST, two ports above 1023, or empty",
     "release_mirror": "an http or https address",
 }
 """Setting → its allowed values in words, where the rule in its type is too long to read."""
@@ -147,6 +148,8 @@ class SettingField(NamedTuple):
             host, _ = split_address(good)
             if not _is_host(host) or is_unspecified(host):
                 raise ValueError("not an address or a name that other machines can reach")
+        if self.name == "worker_ports":
+            port_range(good)
         return good
 
 

@@ -83,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Empty: no process of another machine takes part.
     """
+    worker_ports: str = ""
+    """``FIRST-LAST``: the ports on which workers publish tokens for gateways on other machines; empty: any above 1023."""
     max_loaded_models: Count = 4
     """How many models of one type may be loaded at once."""
     load: list[str] = []

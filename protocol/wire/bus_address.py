@@ -24,6 +24,8 @@ MEMBERSHIP_FILE: Final = "cluster.json"
 """In the runtime directory of each node, readable only for its user; there is none on a server without a cluster."""
 _LAST_PORT: Final = 65_534
 """The port after it is that of the log records."""
+_FIRST_FREE_PORT: Final = 1024
+_PORTS: Final = 65_536
 _JOIN: Final = "lbj-"
 """By which people, and scanners for leaked secrets, recognize a token."""
 _KEY_LENGTH: Final = 40
@@ -119,6 +121,18 @@ def split_address(text: str) -> tuple[str, int]:
     if (":" in bare) != (bare != host):
         raise ValueError(f"an IPv6 address is written in brackets: {text}")
     return bare, int(port)
+
+
+def port_range(text: str) -> range:
+    """Return the ports of ``FIRST-LAST``, none for an empty text; raises ValueError for anything else."""
+    if not text:
+        return range(0)
+    first, dash, last = text.partition("-")
+    if not (dash and first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+        raise ValueError("not FIRST-LAST")
+    if not _FIRST_FREE_PORT <= int(first) <= int(last) < _PORTS:
+        raise ValueError(f"not two ports from {_FIRST_FREE_PORT} to {_PORTS - 1}, the lower one first")
+    return range(int(first), int(last) + 1)
 
 
 def is_unspecified(host: str) -> bool:

@@ -10,12 +10,14 @@ they wait behind whatever the peer sends: one large message on a slow link delay
 
 from __future__ import annotations
 
+import errno
 import hmac
+import random
 from typing import Any, Final
 
 import zmq
 
-from protocol.wire.bus_address import ClusterKeys, KeyPair, MemberKeys
+from protocol.wire.bus_address import ClusterKeys, KeyPair, MemberKeys, tcp_endpoint
 from protocol.wire.frames import Socket
 
 HEARTBEAT_INTERVAL_MS: Final = 1_000
@@ -47,6 +49,23 @@ def listen(bound: Socket, endpoint: str, own: KeyPair) -> None:
     bound.setsockopt(zmq.CURVE_SERVER, 1)
     bound.setsockopt(zmq.CURVE_SECRETKEY, own.secret.encode())
     bound.bind(endpoint)
+
+
+def listen_within(bound: Socket, host: str, ports: range, own: KeyPair) -> None:
+    """Do the same at one of these ports, or at any one if there are none; raises OSError if all are in use."""
+    if not ports:
+        listen(bound, tcp_endpoint(host, "*"), own)
+        return
+    start = random.randrange(len(ports))  # noqa: S311 - others try their ports at the same moment
+    for port in (*ports[start:], *ports[:start]):
+        try:
+            listen(bound, tcp_endpoint(host, port), own)
+        except zmq.ZMQError as problem:
+            if problem.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return
+    raise OSError(errno.EADDRINUSE, f"each port from {ports[0]} to {ports[-1]} (worker_ports) is in use at {host}")
 
 
 def use_curve(connecting: Socket, endpoint: str, server: str, keys: MemberKeys) -> None:

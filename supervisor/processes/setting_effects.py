@@ -30,6 +30,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "ray_address": _NEXT_START,
     "ray_gpus": _NEXT_START,
     "cluster_address": _NEXT_START,
+    "worker_ports": _NEW_LOADS,
     "max_loaded_models": _NOW,
     "load": _NEXT_START,
     "pin": _NOW,

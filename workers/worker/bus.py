@@ -25,7 +25,7 @@ from protocol.runtime.log_output import DropCounter
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import endpoints, envelope, frames
-from protocol.wire.bus_address import BusAddress, KeyPair, tcp_endpoint
+from protocol.wire.bus_address import BusAddress, KeyPair, port_range
 from protocol.wire.bus_connection import SupervisorDealer, connect_logs
 
 if TYPE_CHECKING:
@@ -45,10 +45,13 @@ OnSubscription = Callable[[bool, bytes], None]
 class WorkerBus:
     """Sends and receives; decides nothing."""
 
-    def __init__(self, loop: Loop, context: ProcessContext, name: str, *, for_gateways: bool = True) -> None:
+    def __init__(
+        self, loop: Loop, context: ProcessContext, name: str, *, for_gateways: bool = True, ports: str = ""
+    ) -> None:
         """Open the sockets, but no connection to a supervisor.
 
-        ``for_gateways``: bind the one for events (a job has none).
+        ``for_gateways``: bind the one for events (a job has none). ``ports``: those for gateways on other nodes, as in the setting
+        ``worker_ports``. Raises OSError if each of them is in use.
         """
         self._loop = loop
         self._name = name.encode()
@@ -88,7 +91,7 @@ class WorkerBus:
         if self.endpoint:
             self._events.bind(self.endpoint)
             if self._address.cluster is not None:
-                self._listen_on_tcp(self._address, self._address.cluster.keys.member)
+                self._listen_on_tcp(self._address, self._address.cluster.keys.member, ports)
         self._logs = self._open(zmq.PUSH)
         self._logs.setsockopt(zmq.SNDHWM, LOGS_HIGH_WATER)
         self._logs.setsockopt(zmq.LINGER, 200)
@@ -100,12 +103,17 @@ class WorkerBus:
         opened.setsockopt(zmq.LINGER, 0)
         return opened
 
-    def _listen_on_tcp(self, address: BusAddress, keys: KeyPair) -> None:
+    def _listen_on_tcp(self, address: BusAddress, keys: KeyPair, ports: str) -> None:
         from protocol.wire import curve  # noqa: PLC0415 - only servers with a cluster need it
 
         self._peer_check = curve.PeerCheck(self._context, keys)
         self._loop.on_socket(self._peer_check.socket, self._peer_check.answer)
-        curve.listen(self._events, tcp_endpoint(address.listening_host(), "*"), keys)
+        try:
+            curve.listen_within(self._events, address.listening_host(), port_range(ports), keys)
+        except OSError:
+            self._loop.on_socket(self._peer_check.socket, None)
+            self._context.destroy(linger=0)
+            raise
         self.remote_endpoint = self._events.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def _connection_ended(self) -> None:

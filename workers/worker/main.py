@@ -24,7 +24,11 @@ def main() -> NoReturn:
     name = os.environ[PEER_VARIABLE]
     logs.configure("worker", settings.log_level, settings.log_format, context.node)
     loop = Loop()
-    bus = WorkerBus(loop, context, name)
+    try:
+        bus = WorkerBus(loop, context, name, ports=settings.worker_ports)
+    except OSError as problem:
+        logs.get_logger().error("worker cannot listen", why=problem.strerror)
+        exit_immediately(1)
     logs.set_sink(bus.log)
     controller = WorkerController(loop, bus, context, settings, name)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -17,6 +17,7 @@ from protocol.wire.bus_address import (
     MEMBERSHIP_FILE,
     BusAddress,
     ClusterMembership,
+    port_range,
     split_address,
     write_membership,
 )
@@ -92,3 +93,26 @@ def test_an_address_without_a_host_or_a_usable_port_is_refused(text: str) -> Non
 def test_the_setting_refuses_hosts_that_other_machines_cannot_reach(text: str) -> None:
     with pytest.raises(ValueError, match="other machines"):
         setting_fields()["cluster_address"].parse_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [
+        ("", range(0)),
+        ("20000-20099", range(20_000, 20_100)),
+        ("1024-1024", range(1024, 1025)),
+        ("65535-65535", range(65_535, 65_536)),
+    ],
+)
+def test_a_range_of_ports(text: str, ports: range) -> None:
+    assert port_range(text) == ports
+    assert setting_fields()["worker_ports"].checked(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["20000", "20000-", "-20000", "1023-2000", "20000-65536", "20001-20000", "a-b", "²-³", "1-2-3", " 20000-20001"],
+)
+def test_another_text_than_a_range_of_ports_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"FIRST-LAST|two ports"):
+        setting_fields()["worker_ports"].checked(text)

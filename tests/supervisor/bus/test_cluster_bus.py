@@ -153,6 +153,20 @@ def readers_are_known(cluster: TwoNodes, readers: list[zmq.Socket[bytes]]) -> bo
     return all(frames.readable(reader) and reader.recv() == event for reader in readers)
 
 
+def test_workers_listen_within_the_ports_that_a_firewall_lets_pass(cluster: TwoNodes) -> None:
+    first = free_port_pair()
+    ports = f"{first}-{first + 1}"
+    made: list[WorkerBus] = []
+    try:
+        made += [WorkerBus(cluster.loop, cluster.context, name, ports=ports) for name in ("w1", "w2")]
+        assert {each.remote_endpoint.rpartition(":")[2] for each in made} == {str(first), str(first + 1)}
+        with pytest.raises(OSError, match=rf"{first} to {first + 1} \(worker_ports\) is in use"):
+            WorkerBus(cluster.loop, cluster.context, "w3", ports=ports)
+    finally:
+        for each in made:
+            each.close(server_lives=False)
+
+
 def test_a_port_that_another_program_has_is_named(cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_router, "_BIND_TIMEOUT_S", 0.0)
     cluster.start_head()
@@ -186,7 +200,7 @@ def test_a_peer_answers_pings_while_a_message_arrives_that_is_long_on_the_way(tm
         cluster.until(lambda: got, "the message")
         assert got == [body]
         cluster.until(lambda: head.received[-1][1] == Pong(2), "the next answer")
-        assert len(head.received) > 4
+        assert len(head.received) > 3
         assert all(message == Pong(1) for _, message, _ in head.received[1:-1])
     finally:
         cluster.close()
