@@ -19,6 +19,7 @@ from tests.benchmarks import (
     latencies,
     memory_estimates,
     mixed,
+    nodes,
     one_token,
     open_page,
     processor_time,
@@ -39,6 +40,7 @@ PARTS: Final = {
     "mixed": "a trace of requests for more models than fit, beside first come, first served",
     "recovery": "supervisors that are killed",
     "open-page": "what an open page costs",
+    "nodes": "a model on this machine, and on other nodes",
     "transports": "tokens on ipc, and on tcp with CURVE",
     "memory": "memory",
     "memory-estimates": "what engines take, beside the estimate",
@@ -99,6 +101,8 @@ def _measure(  # noqa: C901, PLR0912 - one case for each part
             report.memory_estimates = memory_estimates.measure(model if model is not None and model.is_dir() else None)
         case "open-page":
             report.open_page = open_page.measure(min(rounds, 6))
+        case "nodes":
+            report.nodes = nodes.measure(rounds)
         case "transports":
             report.transports = bus_transports.measure(min(rounds, 6))
         case "memory":

@@ -32,6 +32,7 @@ from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.measuring import Spread, spread
 from tests.benchmarks.memory_estimates import MemoryComparison
 from tests.benchmarks.mixed import MODELS, RATE, TOKENS, MixedComparison
+from tests.benchmarks.nodes import NodeComparison
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.open_page import OpenPageCost
 from tests.benchmarks.processor_time import ProcessorTime
@@ -56,6 +57,7 @@ class BenchmarkReport(msgspec.Struct):
     mixed: list[MixedComparison] = []
     recovery: RecoveryTimes | None = None
     open_page: list[OpenPageCost] = []
+    nodes: list[NodeComparison] = []
     transports: list[TransportCost] = []
     footprint: Footprint | None = None
     memory_estimates: list[MemoryComparison] = []
@@ -141,6 +143,12 @@ class BenchmarkReport(msgspec.Struct):
         if self.open_page:
             yield "What open pages add to the processor time of supervisor and gateways, percent of one processor."
             yield _table(("server", "without", "one page", "ten pages"), [each.row() for each in self.open_page])
+        if self.nodes:
+            yield "One model on this machine and on other nodes; medians and ranges. Processor time without engines, µs."
+            yield _table(
+                ("", "first token ms", "small/s", "µs each", "tokens/s", "µs each"),
+                [row for each in self.nodes for row in each.rows()],
+            )
         if self.transports:
             yield "A token between worker and gateway: µs on the way, and µs of processor time of both. One stream."
             yield _table(("transport", "way p50", "way p99", "worker", "gateway"), [it.row() for it in self.transports])
