@@ -104,7 +104,7 @@ def _measure(  # noqa: C901, PLR0912 - one case for each part
         case "nodes":
             report.nodes = nodes.measure(rounds)
         case "transports":
-            report.transports = bus_transports.measure(min(rounds, 6))
+            report.transports = bus_transports.measure(rounds)
         case "memory":
             report.footprint = footprint.measure()
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import zmq
@@ -24,7 +24,7 @@ from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve
 from protocol.wire.bus_address import ClusterMembership, MemberKeys, read_bus_address, write_membership
-from tests.benchmarks.measuring import median, percentile
+from tests.benchmarks.measuring import Spread, median, percentile, spread
 from workers.worker.bus import WorkerBus
 
 TOKENS: Final = 3_000
@@ -39,10 +39,9 @@ _TIME: Final = struct.Struct("=q")
 _LIMIT_S: Final = 60.0
 
 
-class TransportCost(msgspec.Struct):
-    """Of one token, in microseconds; medians of the rounds."""
+class _Round(NamedTuple):
+    """Of one token, in microseconds."""
 
-    transport: str
     way: float
     """From the worker's call to the gateway's receipt, median."""
     way_p99: float
@@ -50,15 +49,22 @@ class TransportCost(msgspec.Struct):
     """Processor time of the worker, with its thread for sockets and the pause between two tokens."""
     gateway: float
 
+
+class TransportCost(msgspec.Struct):
+    """What a transport costs: the figures of :class:`_Round` over the rounds."""
+
+    transport: str
+    figures: dict[str, Spread]
+
     def row(self) -> tuple[str, ...]:
         """Return the line of the table."""
-        figures = (self.way, self.way_p99, self.worker, self.gateway)
-        return self.transport, *(f"{figure:.0f}" for figure in figures)
+        shown = (f"{each.median:.0f} ({each.least:.0f} to {each.most:.0f})" for each in self.figures.values())
+        return self.transport, *shown
 
 
 def measure(rounds: int) -> list[TransportCost]:
     """Alternate between the transports."""
-    seen: dict[str, list[TransportCost]] = {"ipc": [], "tcp with CURVE": []}
+    seen: dict[str, list[_Round]] = {"ipc": [], "tcp with CURVE": []}
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="lb-") as folder:
         write_membership(
             Path(folder), ClusterMembership("127.0.0.1:1", curve.new_cluster_keys().of_member(), "127.0.0.1")
@@ -67,15 +73,12 @@ def measure(rounds: int) -> list[TransportCost]:
             for transport, costs in seen.items():
                 costs.append(_measured(Path(folder), transport))
     return [
-        TransportCost(transport, *(median([getattr(cost, name) for cost in costs]) for name in _FIGURES))
+        TransportCost(transport, {name: spread([getattr(cost, name) for cost in costs]) for name in _Round._fields})
         for transport, costs in seen.items()
     ]
 
 
-_FIGURES: Final = ("way", "way_p99", "worker", "gateway")
-
-
-def _measured(runtime: Path, transport: str) -> TransportCost:
+def _measured(runtime: Path, transport: str) -> _Round:
     with subprocess.Popen(
         [sys.executable, "-m", "tests.benchmarks.bus_transports", str(runtime)], stdout=subprocess.PIPE, text=True
     ) as worker:
@@ -85,9 +88,7 @@ def _measured(runtime: Path, transport: str) -> TransportCost:
         assert cluster is not None
         ways, used = _read(endpoints[transport != "ipc"], cluster.keys)
         worker_used = float(worker.stdout.readline())
-    return TransportCost(
-        transport, median(ways) * 1e6, percentile(ways, 0.99) * 1e6, worker_used / TOKENS * 1e6, used / TOKENS * 1e6
-    )
+    return _Round(median(ways) * 1e6, percentile(ways, 0.99) * 1e6, worker_used / TOKENS * 1e6, used / TOKENS * 1e6)
 
 
 def _read(endpoint: str, keys: MemberKeys) -> tuple[list[float], float]:
