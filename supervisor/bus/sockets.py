@@ -122,7 +122,7 @@ class SupervisorBus:
         frame = envelope.encode(message, payload)
         if self._remote is not None and peer in self._remote:
             all(self._send(peer, part) for part in self._remote.split(frame))
-        else:
+        elif peer in self._outboxes or not self._try(peer, frame):
             self._send(peer, frame)
 
     def _send(self, peer: str, frame: bytes) -> bool:

@@ -13,7 +13,8 @@ _FOLDERS = (
 )
 _MODULES = (
     *("protocol.config.cluster_keys", "protocol.config.ray_address", "protocol.messages.gateway_hosts"),
-    *("protocol.messages.nodes", "protocol.models.node_paths", "protocol.wire.curve", "supervisor.handlers.nodes"),
+    *("protocol.messages.nodes", "protocol.models.node_paths", "protocol.wire.curve", "protocol.wire.parts"),
+    *("supervisor.bus.hello_check", "supervisor.bus.remote_router", "supervisor.handlers.nodes"),
     *("supervisor.lifecycle.cluster", "supervisor.persistence.cluster_run", "supervisor.recovery.taken_over_nodes"),
 )
 
