@@ -40,7 +40,8 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 class LogSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """The matching entries that are retained, at most 5000. ``dropped``: lines lost before the stream.
 
-    ``retained_since``: the time of the oldest retained entry, matching or not; empty if there is none.
+    ``retained_since``: the time from which on all entries are retained, matching or not; of the node that the filter names, if it
+    names one. Empty if there is none.
     """
 
     boot: str

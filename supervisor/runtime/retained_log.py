@@ -3,13 +3,16 @@
 The supervisor passes in every record, its own and its children's, and each gets the next number. Numbers belong to one
 boot. Nothing here grows without bound: records are kept up to a number, so is a follower's backlog, and entries that a
 follower could not be sent in time are counted.
+
+Each node has a fair share: one that writes much displaces its own oldest records, not those of others.
 """
 
 from __future__ import annotations
 
+import heapq
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -73,6 +76,30 @@ class _RetainedRecord:
         )
 
 
+class _NodeRecords:
+    """The retained records of one node, the oldest first."""
+
+    __slots__ = ("forgets", "records", "size")
+
+    def __init__(self) -> None:
+        self.records: deque[_RetainedRecord] = deque()
+        self.size = 0
+        """Bytes."""
+        self.forgets = False
+        """Whether there were older ones."""
+
+    def append(self, record: _RetainedRecord) -> None:
+        self.records.append(record)
+        self.size += len(record.entry.fields)
+
+    def forget_oldest(self) -> int:
+        """Return its size."""
+        size = len(self.records.popleft().entry.fields)
+        self.size -= size
+        self.forgets = True
+        return size
+
+
 class _Follower:
     """One reader: its filters, its backlog, and the number of entries that it lost."""
 
@@ -119,8 +146,10 @@ class RetainedLog:
         self.lost = 0
         """Records that their senders say they dropped, and the refused ones."""
         self._seq = 0
-        self._bytes = 0
-        self._ring: deque[_RetainedRecord] = deque(maxlen=max(1, min(retained, MAX_RETAINED)))
+        self._most = max(1, min(retained, MAX_RETAINED))
+        self._count = self._bytes = 0
+        """Of all retained records."""
+        self._nodes: dict[str, _NodeRecords] = {}
         self._followers: dict[str, dict[int, _Follower]] = {}
 
     @property
@@ -149,12 +178,42 @@ class RetainedLog:
         return kept.entry
 
     def _retain(self, record: _RetainedRecord) -> None:
-        if len(self._ring) == self._ring.maxlen:
-            self._bytes -= len(self._ring[0].entry.fields)
-        self._ring.append(record)
+        own = self._nodes.get(record.node)
+        if own is None:
+            own = self._nodes[record.node] = _NodeRecords()
+        own.append(record)
+        self._count += 1
         self._bytes += len(record.entry.fields)
+        while self._count > self._most:
+            has_more = len(own.records) * len(self._nodes) > self._most and len(own.records) > 1
+            self._forget_one(
+                record.node if has_more else max(self._nodes, key=lambda node: len(self._nodes[node].records))
+            )
         while self._bytes > MAX_RETAINED_BYTES:
-            self._bytes -= len(self._ring.popleft().entry.fields)
+            has_more = own.size * len(self._nodes) > MAX_RETAINED_BYTES
+            self._forget_one(record.node if has_more else max(self._nodes, key=lambda node: self._nodes[node].size))
+
+    def _forget_one(self, node: str) -> None:
+        """Forget the oldest record of a node that has more than its share."""
+        kept = self._nodes[node]
+        self._bytes -= kept.forget_oldest()
+        self._count -= 1
+        if not kept.records:
+            del self._nodes[node]
+
+    def _newest_first(self) -> Iterator[_RetainedRecord]:
+        each = (reversed(kept.records) for kept in self._nodes.values())
+        return heapq.merge(*each, key=lambda record: -record.entry.seq)
+
+    def _since(self, node: str) -> str:
+        """Return from which time on all records are retained, of one node or of all (empty); empty if there are none."""
+        nodes = [kept for name, kept in self._nodes.items() if not node or node == name]
+        if not nodes:
+            return ""
+        oldest = min(kept.records[0].entry.seq for kept in nodes)
+        begin = max((kept.records[0].entry.seq for kept in nodes if kept.forgets), default=oldest)
+        entry = next(kept.records[0].entry for kept in nodes if kept.records[0].entry.seq == begin)
+        return str(_decode_time(entry.fields).ts)
 
     def snapshot(self, filters: FollowLogs) -> LogSnapshot:
         """Return the retained entries that match.
@@ -168,13 +227,12 @@ class RetainedLog:
         if after is None or after < 0 or after > self._seq or filters.boot not in ("", self.boot):
             after = None
         dropped = self.lost
-        if after is not None and self._ring:
-            dropped += max(0, self._ring[0].entry.seq - after - 1)
         entries: list[LogEntry] = []
-        size = 0
-        for kept in reversed(self._ring):
+        size = later = 0
+        for kept in self._newest_first():
             if kept.entry.seq <= (after or 0):
                 break
+            later += 1
             if not kept.matches(filters, min_rank):
                 continue
             size += len(kept.entry.fields)
@@ -182,9 +240,10 @@ class RetainedLog:
                 dropped += 1
             else:
                 entries.append(kept.entry)
+        if after is not None:
+            dropped += self._seq - after - later
         entries.reverse()
-        since = str(_decode_time(self._ring[0].entry.fields).ts) if self._ring else ""
-        return LogSnapshot(self.boot, entries, dropped, since)
+        return LogSnapshot(self.boot, entries, dropped, self._since(filters.node))
 
     def follow(self, peer: str, filters: FollowLogs) -> None:
         """From now on, collect entries for this reader; raises ``invalid_request`` or ``overloaded``."""

@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { ordered } from '../../../gateway/page/assets/overview/cards.js';
 import { diagnose, news, recentDeaths, troubles, unloading, waitingKeys } from '../../../gateway/page/assets/overview/diagnosis.js';
 import { freeMemory, missing, stateOf } from '../../../gateway/page/assets/overview/nodes.js';
+import { readyReplicas } from '../../../gateway/page/assets/overview/replicas.js';
 import { extremes, pathOf, roundMax } from '../../../gateway/page/assets/overview/scale.js';
 
 const now = 1_800_000_000;
@@ -121,4 +122,11 @@ test('a line has gaps where there was no value or no sample', () => {
 test('the latest and the largest value', () => {
   assert.deepEqual(extremes([[0, 1], [1, 9], [2, 3]]), { latest: 3, max: 9 });
   assert.deepEqual(extremes([[0, undefined]]), { latest: undefined, max: undefined });
+});
+
+test('the replicas of a model that are ready, and where', () => {
+  assert.equal(readyReplicas({}), '');
+  assert.equal(readyReplicas({ replicas: [{ state: 'ready' }, { state: 'loading' }] }), '1 of 2 ready');
+  const replicas = [{ state: 'ready', node: 'head' }, { state: 'loading', node: 'head' }, { state: 'ready', node: 'gpu2' }, { state: 'queued' }];
+  assert.equal(readyReplicas({ replicas }), '2 of 4 ready: head 1 of 2, gpu2 1 of 1, 1 not placed yet');
 });

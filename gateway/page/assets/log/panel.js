@@ -8,11 +8,12 @@ const DRAW_EVERY_MS = 100; // no person reads faster
 const REST = 3; // after a drawing, the page is idle for this many times as long as the drawing took
 const LEVELS = ["trace", "debug", "info", "warning", "error"];
 const PROCESSES = ["supervisor", "gateway", "worker", "engine", "job"];
+const FILTERS = ["level", "process", "node", "model", "request_id"];
 const CLOSE_TO_END = 24; // pixels
 let numbers = 0;
 
 // folded: the panel is closed at first and follows nothing; filters: those to begin with, by name.
-// Returns { element, filter({ request_id }), close() }.
+// Returns { element, filter({ request_id }), update(overview), close() }.
 export function logPanel(context, { folded = false, filters = {} } = {}) {
   const buffer = new LogBuffer();
   const lines = element("div", { class: "log-lines", role: "log", "aria-live": "off", "aria-label": "Log lines", tabindex: "0" });
@@ -28,15 +29,20 @@ export function logPanel(context, { folded = false, filters = {} } = {}) {
   let frame = 0;
   let restUntil = 0;
 
+  const labels = Object.fromEntries(
+    Object.entries({ Level: fields.level, Process: fields.process, Node: fields.node, Model: fields.model, Request: fields.request_id, Text: search }).map(([title, field]) => [title, element("label", { class: "field" }, title, " ", field)]),
+  );
   for (const field of Object.values(fields)) field.addEventListener("input", follow);
+  showNodeField(context.store.overview);
   const content = element(
     "div",
     { class: "stack" },
     element(
       "form",
       { class: "filters", role: "search", "aria-label": "Filter the log", onsubmit: (event) => event.preventDefault() },
-      Object.entries({ Level: fields.level, Process: fields.process, Model: fields.model, Request: fields.request_id, Text: search }).map(([title, field]) => element("label", { class: "field" }, title, " ", field)),
+      Object.values(labels),
       fields.models,
+      fields.nodes,
       element("button", { type: "button", onclick: clearFilters }, "No filter"),
       pause,
       element("button", { type: "button", onclick: clear }, "Clear"),
@@ -49,8 +55,13 @@ export function logPanel(context, { folded = false, filters = {} } = {}) {
     : element("section", { class: "panel", "aria-label": "Log" }, content);
   if (!folded) start();
 
+  // A server with one machine has nothing to choose here.
+  function showNodeField(overview) {
+    labels.Node.hidden = !overview?.nodes && !fields.node.value;
+  }
+
   function chosen() {
-    return Object.fromEntries(["level", "process", "model", "request_id"].map((name) => [name, fields[name].value.trim()]));
+    return Object.fromEntries(FILTERS.map((name) => [name, fields[name].value.trim()]));
   }
 
   function start() {
@@ -114,8 +125,9 @@ export function logPanel(context, { folded = false, filters = {} } = {}) {
   }
 
   function setFilters(given) {
-    for (const name of ["level", "process", "model", "request_id"]) fields[name].value = given[name] || "";
+    for (const name of FILTERS) fields[name].value = given[name] || "";
     search.value = "";
+    showNodeField(context.store.overview);
     buffer.filter("");
     if (following) stream.follow(chosen());
   }
@@ -134,6 +146,7 @@ export function logPanel(context, { folded = false, filters = {} } = {}) {
       whole.scrollIntoView({ block: "start" });
       lines.focus({ preventScroll: true });
     },
+    update: showNodeField,
     close() {
       cancelAnimationFrame(frame);
       stop();
@@ -142,19 +155,26 @@ export function logPanel(context, { folded = false, filters = {} } = {}) {
 }
 
 function fieldsOf(store, filters) {
-  const id = `log-models-${++numbers}`;
-  const models = element("datalist", { id });
-  const model = element("input", {
-    ...{ list: id, size: 20, placeholder: "Any", autocomplete: "off", value: filters.model },
-    onfocus: () => models.replaceChildren(...Object.keys(store.overview?.models || {}).map((name) => element("option", { value: name }))),
-  });
+  numbers += 1;
+  const [model, models] = suggested(`log-models-${numbers}`, () => store.overview?.models, filters.model);
+  const [node, nodes] = suggested(`log-nodes-${numbers}`, () => store.overview?.nodes, filters.node);
   const fields = {
     level: choice("Any", LEVELS.map((level) => [level, `${level} and above`])),
     process: choice("Any", PROCESSES.map((name) => [name, name])),
     request_id: element("input", { size: 24, placeholder: "X-Request-ID", autocomplete: "off", spellcheck: "false", value: filters.request_id }),
   };
   for (const name of ["level", "process"]) fields[name].value = filters[name] || "";
-  return { ...fields, model, models };
+  return { ...fields, model, models, node, nodes };
+}
+
+// A field that takes any name, and the list of those that the server has now.
+function suggested(id, names, value) {
+  const list = element("datalist", { id });
+  const field = element("input", {
+    ...{ list: id, size: 20, placeholder: "Any", autocomplete: "off", value },
+    onfocus: () => list.replaceChildren(...Object.keys(names() || {}).map((name) => element("option", { value: name }))),
+  });
+  return [field, list];
 }
 
 function choice(any, options) {

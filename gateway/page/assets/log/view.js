@@ -4,5 +4,5 @@ import { logPanel } from "./panel.js";
 
 export function view(context) {
   const panel = logPanel(context, { filters: Object.fromEntries(context.params) });
-  return { element: element("div", { class: "log-view" }, element("h1", {}, "Log"), panel.element), close: panel.close };
+  return { element: element("div", { class: "log-view" }, element("h1", {}, "Log"), panel.element), update: panel.update, close: panel.close };
 }

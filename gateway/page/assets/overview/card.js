@@ -4,6 +4,7 @@ import { age, bytes, count, duration, moment, placeName, plural, rate } from "..
 import { actionButtons, modelActions } from "../management/actions.js";
 import { formOf } from "../trial/requests.js";
 import { diagnose, unloading } from "./diagnosis.js";
+import { readyReplicas } from "./replicas.js";
 
 const MOST_SLOTS_DRAWN = 16;
 const NOT_LOADED = new Set(["absent", "unloading", "backing_off", "downloading"]); // states of models that have no engine, or soon have none
@@ -91,7 +92,8 @@ const FACTS = {
   wait: ["Queue wait", ({ queue_wait_p50: wait, first_token_p50: first }) => (wait || first) && duration(wait || 0)],
   memory: ["Memory", ({ memory }) => memory && bytes(memory)],
   context: ["Context", ({ context }) => context && count(context)],
-  node: ["Node", ({ node }) => node],
+  node: ["Node", ({ node, replicas = [] }) => !replicas.length && node],
+  replicas: ["Replicas", readyReplicas],
   use: ["Use", (model, now) => unloading(model, now)],
 };
 

@@ -42,6 +42,7 @@ export function view(context) {
       machines.update(overview, now);
       inFlight.update(overview, now);
       lastHour.update(now);
+      log.update(overview);
     },
     close: log.close,
   };
