@@ -9,7 +9,7 @@ from protocol.ids import RequestKey
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.work import Cancel, GrantedAttempt, SubmitRequest
 from protocol.models.recipes import ModelSpec
-from supervisor.scheduler import model_changes
+from supervisor.scheduler import known_models, model_changes
 from supervisor.scheduler.effects import AnswerCall, NotifyGrant, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
@@ -29,7 +29,7 @@ def request_submitted(
     """A gateway wants a request run."""
     if request.age is not None and _known_already(state, key, target.name):
         return
-    model = model_changes.find_or_add(state, target)
+    model = known_models.find_or_add(state, target)
     order = model.replica_set.take_returning(key) or next(state.order)
     waiting = QueuedRequest(key, request, payload, order, now - (request.age or 0.0))
     if refused := state.crashes.refusal(model.name, request, now):
@@ -41,7 +41,7 @@ def request_submitted(
         state.refuse(key, refused)
         return
     if request.ttl is not None and request.ttl != model.overrides.ttl:
-        model_changes.override_policy(model, PolicyOverrides(ttl=request.ttl))
+        known_models.override_policy(model, PolicyOverrides(ttl=request.ttl))
         state.settled = False  # the model's worker must remember it
     if state.settled and _granted_at_once(state, model, waiting, now):
         return
@@ -141,10 +141,10 @@ def load_requested(
         state.refuse(key, failure)
         return
     state.settled = False
-    model = model_changes.find_or_add(state, target, load=True)
+    model = known_models.find_or_add(state, target, load=True)
     wanted = None if target.any else target.spec
     caller = PendingCall(peer, number, next(state.order), wanted, target.options, repeated=repeated)
-    model_changes.request_options(model, target)
+    known_models.request_options(model, target)
     if not repeated:
         model.backoff.ready()
         model.search.failed_copies.clear()
@@ -185,8 +185,8 @@ def unload_requested(state: SchedulerState, peer: str, number: int, name: str) -
         return False
     for each in known.replicas:
         model_changes.stop_keeping(each)
-        model_changes.allow_refused_options(each)
-    model_changes.drop_overrides(known.lead)
+        known_models.allow_refused_options(each)
+    known_models.drop_overrides(known.lead)
     failure = Failure(Code.UNLOADED, f"Model {name} was unloaded while it was loading")
     refuse = answers.refuse_loads if known.serving else answers.refuse_waiting
     refuse(state, known.lead, failure)
@@ -206,7 +206,7 @@ def overrides_requested(state: SchedulerState, peer: str, number: int, name: str
     known = state.replica_sets.get(name)
     if known is None or not any(each.unloadable for each in known.replicas):
         return False
-    model_changes.override_policy(known.lead, asked)
+    known_models.override_policy(known.lead, asked)
     answers.answer_when_remembered(state, known.lead, PendingCall(peer, number, 0), name)
     state.settled = False
     return True

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from supervisor.scheduler import idle_ttl, model_changes, spare_workers
+from supervisor.scheduler import idle_ttl, known_models, model_changes, spare_workers
 from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import LogDecision, RequestResources
 from supervisor.scheduler.loads import dry_runs, progress
@@ -77,7 +77,7 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], nodes: list[Schedul
         _finish_drain(state, model, claims.get(model.key), now)
         announce_queued(state, model, now)
         progress.note_beginning(model, now)
-        model_changes.let_worker_remember(state, model)
+        known_models.let_worker_remember(state, model)
         at_rest = _has_nothing_to_do(model) and replication.is_settled(model.replica_set, now)
         state.index.looked_at(model, waits_or_moves=not at_rest)
     for each in due:
@@ -239,4 +239,4 @@ def _forget_unused(state: SchedulerState, now: float) -> None:
     remembered = failed[-MAX_REMEMBERED_FAILURES:]
     for model in unused:
         if model not in remembered:
-            model_changes.forget(state, model)
+            known_models.forget(state, model)

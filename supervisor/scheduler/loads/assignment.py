@@ -12,7 +12,7 @@ from protocol.failures import Code, Failure
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes, worker_events
+from supervisor.scheduler import known_models, model_changes, worker_events
 from supervisor.scheduler.eviction import (
     Blocked,
     Evict,
@@ -223,7 +223,7 @@ def _refuse_failing(state: SchedulerState, model: ScheduledModel, now: float) ->
     release_if_checked(state, model)
     model_changes.stop_keeping(model)
     if not model.replica_set.has_another(model):
-        model_changes.drop_requested_options(model)
+        known_models.drop_requested_options(model)
     known = model.backoff.failure
     if known is None:
         return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.models import Loaded, PolicyOverrides
-from supervisor.scheduler import model_changes
+from supervisor.scheduler import known_models
 from supervisor.scheduler.effects import AnswerCall
 from supervisor.scheduler.queue.work_items import PendingCall
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
@@ -42,7 +42,7 @@ def answer_when_remembered(state: SchedulerState, model: ScheduledModel, caller:
     """
     loaded = (each for each in model.replica_set.replicas if each.loaded)
     model = model if model.loaded else next(loaded, model)
-    model_changes.let_worker_remember(state, model)
+    known_models.let_worker_remember(state, model)
     asked = model.worker is not None and model.overrides != PolicyOverrides()
     worker_id = model.worker.id if model.worker is not None and asked else ""
     state.emit(AnswerCall(caller.peer, caller.number, report, after=worker_id))
@@ -84,7 +84,7 @@ def refuse_waiting(
             state.refuse(waiting.key, failure)
     refuse_loads(state, model, failure)
     if model.provisional and model.unused() and not model.is_needed_as_first:
-        model_changes.forget(state, model)
+        known_models.forget(state, model)
 
 
 def refuse_loads(state: SchedulerState, model: ScheduledModel, failure: Failure) -> None:
@@ -93,7 +93,7 @@ def refuse_loads(state: SchedulerState, model: ScheduledModel, failure: Failure)
     if model.loaders:
         model.loaders.clear()
         model.replica_set.changed()
-    model_changes.drop_requested_options(model)
+    known_models.drop_requested_options(model)
 
 
 def refuse_calls(state: SchedulerState, callers: Sequence[PendingCall], failure: Failure) -> None:

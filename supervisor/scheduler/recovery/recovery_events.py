@@ -20,7 +20,7 @@ from protocol.messages.work import Cancel
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import KNOWN_TO_WORKER, WorkerEvent, WorkerState
-from supervisor.scheduler import model_changes, worker_deaths, worker_events
+from supervisor.scheduler import known_models, worker_deaths, worker_events
 from supervisor.scheduler.effects import LogDecision, SendMessage
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.queue.work_items import ShownRequest, SlotGrant
@@ -166,7 +166,7 @@ def _take_over(state: SchedulerState, running: RunningWorker, now: float) -> Non
         if leaves:
             state.expect_end(worker)
         return
-    model = model_changes.find_or_add_replica(state, ModelTarget(spec.name, spec.type, spec), running.replica)
+    model = known_models.find_or_add_replica(state, ModelTarget(spec.name, spec.type, spec), running.replica)
     if model.worker is not None:
         # Never seen: a model gets another worker when its last one no longer has an engine.
         fields = {"model": spec.name, "worker": running.worker, "other": model.worker.id}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import idle_ttl, model_changes
+from supervisor.scheduler import idle_ttl, known_models, model_changes
 from supervisor.scheduler.effects import LogDecision
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.replicas.replica_set import ReplicaSet
@@ -62,8 +62,8 @@ def _add_one(state: SchedulerState, of: ReplicaSet, staying: Sequence[ScheduledM
     """Add a replica, if fewer are to stay than are wanted."""
     number, lead = _next_number(of, staying, now), of.lead
     if number is not None and lead.spec is not None and not idle_ttl.expired(lead, now):
-        replica = of.replica(number) or model_changes.add_replica(state, of, number)
-        model_changes.keep_replica(replica, lead.spec)
+        replica = of.replica(number) or known_models.add_replica(state, of, number)
+        known_models.keep_replica(replica, lead.spec)
 
 
 def _next_number(of: ReplicaSet, running: Sequence[ScheduledModel], now: float) -> int | None:
