@@ -88,7 +88,7 @@ class FileReceiver:
         except SendersError as problem:
             if self._download is None or any(file.root is FileRoot.OTHER for file in self._missing()):
                 raise
-            self._fetch_by_download(self._download, problem)
+            self._fetch_otherwise(self._download, problem)
         except OSError as problem:
             raise _of_disk(problem) from problem
         found = self._folders.found(self._model, self._files)
@@ -110,6 +110,17 @@ class FileReceiver:
         self._require_space(missing)
         for index, file in enumerate(missing, 1):
             self._fetch(file, index, len(missing))
+
+    def _fetch_otherwise(self, download: Download, problem: SendersError) -> None:
+        """Download the model. If that fails, ask the senders again: the connection to them may have been broken for a while."""
+        try:
+            self._fetch_by_download(download, problem)
+        except SourceError as failed:
+            self._patience = PATIENCE_S - PATIENCE_BEFORE_DOWNLOAD_S
+            try:
+                self._fetch_missing()
+            except SendersError:
+                raise failed from None
 
     def _fetch_by_download(self, download: Download, problem: SendersError) -> None:
         """Download the model; raises :class:`SourceError` that also says why no node has sent it."""

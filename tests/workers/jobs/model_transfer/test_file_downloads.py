@@ -26,6 +26,7 @@ Download = Callable[[DownloadProgress], None]
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_receiver, "PATIENCE_BEFORE_DOWNLOAD_S", 0.1)
+    monkeypatch.setattr(file_receiver, "PATIENCE_S", 0.2)
 
 
 @pytest.fixture
@@ -87,6 +88,22 @@ def test_a_failure_has_both_reasons(folders: NodeFolders, hub: HubFile) -> None:
     with pytest.raises(SourceError) as raised:
         fetch(folders, hub.file, download)
     assert str(raised.value) == f"{UNREACHABLE}; Hugging Face: it is down"
+
+
+def test_a_sender_that_is_back_after_a_failed_download_is_used(
+    folders: NodeFolders, hub: HubFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_receiver, "PATIENCE_S", 30.0)
+    on_head = tmp_path / "elsewhere" / hub.path.relative_to(tmp_path / "head")
+    with sender(shared(hub.file, on_head)) as head:
+
+        def download(_progress: DownloadProgress) -> None:
+            receiver.senders = [head]
+            raise SourceError("Hugging Face: it is down")
+
+        order = StartFileTransfer(SPEC, [hub.file], [], KEY)
+        receiver = FileReceiver(order, folders, lambda _seconds: None, download)
+        assert receiver.run().paths == {hub.file.path: str(folders.hub / hub.file.name)}
 
 
 def unused(_progress: DownloadProgress) -> None:
