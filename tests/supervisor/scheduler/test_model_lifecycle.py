@@ -28,6 +28,8 @@ OWNED = {
 }
 """Attributes of a model that only its owners write, beside the class that has them."""
 OWNERS = {Path(model_changes.__file__), Path(taken_over_models.__file__)}
+ASKED = {"known_models.py": {"spec", "rollback_spec", "refused_reload"}}
+"""File → the attributes of them that it also writes, because a call asks for it. It changes no state."""
 
 
 def test_every_state_and_event_is_in_the_table() -> None:
@@ -75,7 +77,7 @@ def test_only_its_owners_change_a_models_state_and_specs() -> None:
         wrong += [
             f"{path.name} assigns {of}.{name}"
             for of, name in assigned(tree)
-            if name in OWNED and of in ("model", "scheduled")
+            if name in OWNED - ASKED.get(path.name, set()) and of in ("model", "scheduled")
         ]
         wrong += [
             f"{path.name} calls {ast.unparse(node.func)}"
