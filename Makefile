@@ -124,6 +124,7 @@ browser: $(VENV)/.test
 # Ray has 300 MB, which no other test needs.
 cluster: export PYTHONDONTWRITEBYTECODE :=
 cluster: $(VENV)/.cluster
+	@$(BIN)/python -m tests.support.debian_packages libfaketime
 	$(BIN)/python -m pytest -q -rs --timeout 300 $(or $(TESTS),tests/cluster)
 
 screenshots: $(VENV)/.test

@@ -34,12 +34,26 @@ class ClusterServer(LemonbusServer):
         answer = self.client.get("/internal/nodes").json()
         return {each["name"]: each["state"] for each in answer["nodes"][1:]}
 
+    def name_of(self, node: NetworkNode) -> str:
+        """Return the name under which the server knows a node, empty if it does not."""
+        answer = self.client.get("/internal/nodes").json()
+        return next((str(each["name"]) for each in answer["nodes"][1:] if each.get("address") == node.address), "")
+
     def wait_joined(self, count: int = 1) -> None:
         """Wait until other nodes are ready."""
         try:
             wait_for(lambda: list(self.nodes().values()) == ["ready"] * count, f"{count} nodes have joined", JOINED_S)
         except AssertionError as late:
             raise AssertionError(f"{late}: {self.nodes()} {self.problems()}\n{self.last_lines(60)}") from late
+
+    def places(self) -> dict[str, str]:
+        """Return the node of each model that is ready."""
+        return {each["model_name"]: each["node"] for each in self.state()["models"] if each["state"] == "ready"}
+
+    def drain(self, node: str, *, drained: bool = True) -> None:
+        """Give a node no further models, or give it some again."""
+        path = f"/internal/nodes/{node}/{'drain' if drained else 'undrain'}"
+        assert self.client.post(path, {}).status == 200
 
     def load_on(self, model: str) -> None:
         """Load a model as soon as the node that it is for says that it can run it."""

@@ -19,6 +19,8 @@ from typing import Final
 
 from tests.support.proxies import UNPACKED, program
 
+LIBRARIES: Final = {"libfaketime": "usr/lib/*/faketime/libfaketimeMT.so.1"}
+"""A package without a program → its file."""
 INSTALLED: Final = {"chromium": ("chromium", "fonts-dejavu-core")}
 """A program that needs the libraries of many packages → what is installed for it."""
 
@@ -50,6 +52,16 @@ def unpack(package: str) -> str:
     return ""
 
 
+def library(package: str) -> str:
+    """Return the path of the file of a package without a program; empty if the package is missing."""
+    found = [each for root in (UNPACKED, Path("/")) for each in root.glob(LIBRARIES[package])]
+    return str(found[0]) if found else ""
+
+
+def _is_missing(package: str) -> bool:
+    return not (library(package) if package in LIBRARIES else program(package))
+
+
 def _run(command: list[str], folder: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     return subprocess.run(
@@ -63,7 +75,7 @@ def _reason(failed: subprocess.CompletedProcess[str]) -> str:
 
 def main(packages: list[str]) -> None:
     """Unpack, or install, those whose program is missing."""
-    missing = [package for package in packages if not program(package)]
+    missing = [package for package in packages if _is_missing(package)]
     if missing and not os.geteuid() and shutil.which("apt-get"):
         _run(["apt-get", "-q", "update"], "/")
     for package in missing:

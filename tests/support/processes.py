@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from tests.support.waiting import wait_for
 
+_RUNS_S, _RESTS_S = 0.005, 0.095
+"""For how long a slow process runs, and then does not."""
 ENGINE_KEYS = ("LLAMA_API_KEY", "KOKORO_API_KEY", "OGA_API_KEY", "SD_SERVER_API_KEY", "WHISPER_API_KEY")
 """Environment variables that tell engines the bearer token that they must demand."""
 
@@ -189,6 +192,35 @@ def stopped(pid: int) -> Iterator[None]:
         with contextlib.suppress(ProcessLookupError):
             if alive(pid):
                 os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def slowed(*pids: int) -> Iterator[None]:
+    """Let processes run for a twentieth of the time during the block. They may end meanwhile; their pids are not used again."""
+    over = threading.Event()
+    files = [os.pidfd_open(pid) for pid in pids]
+
+    def send(number: int) -> None:
+        for file in files:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(file, number)
+
+    def pulse() -> None:
+        while not over.wait(_RUNS_S):
+            send(signal.SIGSTOP)
+            over.wait(_RESTS_S)
+            send(signal.SIGCONT)
+
+    thread = threading.Thread(target=pulse)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        send(signal.SIGCONT)
+        for file in files:
+            os.close(file)
 
 
 def memory(pid: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -36,6 +37,18 @@ class NetworkNode:
         """Return what runs there, without what holds the network."""
         found = map(processes.look, relay.inhabitants({self._namespace}))
         return [each for each in found if each is not None and each.pid != self._holder]
+
+    def kill_all(self) -> None:
+        """Kill every process there, as the end of the machine would."""
+
+        def killed() -> bool:
+            left = self.processes()
+            for each in left:
+                with contextlib.suppress(ProcessLookupError):
+                    processes.kill(each.pid)
+            return not left
+
+        wait_for(killed, f"no process is left on node {self.number}")
 
 
 class Network:

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
 from tests.support import processes
+from tests.support.models.tiny_models import tiny_models
 from tests.support.network.nodes import Network, NetworkNode
 from tests.support.waiting import wait_for
 
@@ -21,6 +23,18 @@ PORT: Final = 6379
 START_S: Final = 60.0
 """Ray needs two to four seconds on a quiet machine."""
 END_S: Final = 30.0
+_WITH_DISK: Final = ("unshare", "--mount", "--propagation", "private", "--")
+"""A mount is seen by this node alone, and ends with its last process."""
+_WITH_FOLDERS: Final = """
+if [ "$1" != 0 ]; then
+    mount -t tmpfs -o size="$1" tmpfs "$0"
+    mount -t tmpfs tmpfs "$2"
+fi
+mkdir -p -m 700 "$0/home" "$0/cache" "$0/run"
+shift 2
+exec "$@"
+"""
+_BLOCK: Final = bytes(1 << 16)
 _OBJECT_STORE_BYTES: Final = 80_000_000
 """The least that Ray accepts. We put nothing there."""
 
@@ -35,13 +49,20 @@ class RayOnNode:
         head: str,
         environment: dict[str, str],
         resources: dict[str, float],
+        disk: int = 0,
     ) -> None:
-        """Start it. ``head``: the address of the cluster's head; empty: this is the head. ``resources``: custom ones."""
+        """Start it. ``head``: the address of the cluster's head; empty: this is the head. ``resources``: custom ones.
+
+        ``disk``: bytes of the disk that has everything of ours there, but nothing of Ray; such a node does not see the models
+        of the head. 0: the usual disk.
+        """
         self.network_node, self.folder, self._environment = network_node, folder, environment
-        for name in ("home", "cache", "run"):
-            (folder / name).mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._own = folder / "own"
+        self._own.mkdir(parents=True, exist_ok=True)
         self._output = folder / "ray.log"
         words = [
+            *(_WITH_DISK if disk else ()),
+            *("sh", "-ec", _WITH_FOLDERS, str(self._own), str(disk), str(tiny_models())),
             *(str(RAY), "start", "--block", "--node-ip-address", network_node.address, "--temp-dir", str(folder / "t")),
             *("--num-cpus", "1", "--num-gpus", "0", "--object-store-memory", str(_OBJECT_STORE_BYTES)),
             *("--disable-usage-stats", "--resources", _json(resources)),
@@ -62,11 +83,28 @@ class RayOnNode:
             name: value for name, value in os.environ.items() if not name.startswith(("LEMON", "RAY", "PYTEST"))
         }
         return inherited | {
-            "HOME": str(self.folder / "home"),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "HOME": str(self._own / "home"),
+            "XDG_CACHE_HOME": str(self._own / "cache"),
+            "XDG_RUNTIME_DIR": str(self._own / "run"),
             **self._environment,
         }
+
+    @property
+    def disk(self) -> Path:
+        """The folder of what is ours there, as seen from outside."""
+        return Path(f"/proc/{self.process.pid}/root{self._own}")
+
+    @contextlib.contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Leave no byte free on :attr:`disk` during the block."""
+        filler = self.disk / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(_BLOCK)
+        try:
+            yield
+        finally:
+            filler.unlink()
 
     def wait_ready(self) -> None:
         """Wait until `ray start` says that the node runs."""
@@ -110,17 +148,32 @@ class RayOnNode:
 class RayCluster:
     """A cluster on all nodes of a network, as a context manager; the head is on the first node."""
 
-    def __init__(self, network: Network, patience: int = 60, **resources: float) -> None:
-        """``patience``: seconds until Ray's processes end if the head is away. ``resources``: custom ones of each node but the first."""
-        self._network, self._resources = network, resources
-        self._environment = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(patience)}
+    def __init__(
+        self,
+        network: Network,
+        patience: int = 60,
+        disk: int = 0,
+        environment: Mapping[str, str] | None = None,
+        **resources: float,
+    ) -> None:
+        """``patience``: seconds until Ray's processes end if the head is away. The rest is for each node but the first:
+
+        ``disk``: see :class:`RayOnNode`; ``environment``: more variables; ``resources``: custom ones.
+        """
+        self.network, self._resources, self._disk = network, resources, disk
+        self._environment_there = environment or {}
+        self._environment = {
+            "RAY_gcs_rpc_server_reconnect_timeout_s": str(patience),
+            # By default, Ray counts a node as dead that was cut off for half a minute, and ends there once it is back.
+            "RAY_health_check_failure_threshold": "60",
+        }
         self.folder: Final = Path(tempfile.mkdtemp(prefix="lbr-", dir="/tmp"))  # Ray's sockets need a short path
         self.nodes: list[RayOnNode] = []
 
     @property
     def address(self) -> str:
         """``HOST:PORT`` of its head."""
-        return f"{self._network.nodes[0].address}:{PORT}"
+        return f"{self.network.nodes[0].address}:{PORT}"
 
     @property
     def others(self) -> list[RayOnNode]:
@@ -129,13 +182,14 @@ class RayCluster:
 
     def start_head(self) -> RayOnNode:
         """Start Ray on the first node."""
-        node = self._network.nodes[0]
+        node = self.network.nodes[0]
         return RayOnNode(node, self.folder / str(node.number), "", self._environment, {})
 
     def start_node(self, node: NetworkNode) -> RayOnNode:
         """Start Ray on another node."""
-        folder, head = self.folder / str(node.number), self._network.nodes[0].address
-        return RayOnNode(node, folder, head, self._environment, self._resources)
+        folder, head = self.folder / str(node.number), self.network.nodes[0].address
+        environment = {**self._environment, **self._environment_there}
+        return RayOnNode(node, folder, head, environment, self._resources, self._disk)
 
     def restart(self, node: RayOnNode) -> None:
         """Start Ray again on a node where it has ended, and wait until it runs."""
@@ -147,7 +201,7 @@ class RayCluster:
         try:
             self.nodes.append(self.start_head())
             self.nodes[0].wait_ready()
-            self.nodes += [self.start_node(node) for node in self._network.others]
+            self.nodes += [self.start_node(node) for node in self.network.others]
             for node in self.others:
                 node.wait_ready()
         except BaseException:
