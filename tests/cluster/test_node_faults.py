@@ -1,21 +1,18 @@
-"""A node whose link, disk or clock is faulty. After each fault, the same oracle judges all answers, processes, health and metrics."""
+"""A node whose link or disk is faulty. After each fault, the same oracle judges all answers, processes, health and metrics."""
 
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests.cluster.cluster_oracle import WORDS, Clients, assert_consistent
 from tests.cluster.cluster_server import ClusterServer
 from tests.support import processes
-from tests.support.clock import shifted_clock
 from tests.support.network.nodes import Network
-from tests.support.network.ray_cluster import RayCluster, agents
+from tests.support.network.ray_cluster import RayCluster
 from tests.support.waiting import pause, wait_for
 
 NODE = socket.gethostname()
@@ -25,7 +22,6 @@ MODELS = {HERE: {"nodes": ["head"]}, **{model: {"nodes": [NODE]} for model in (T
 LONG, SHORT = 60 * WORDS, 2 * WORDS
 DISK = 160 << 20
 """Bytes: enough for the models, and what must stay free."""
-HOUR_S = 3600
 
 
 def started(cluster: RayCluster, servers: ExitStack) -> ClusterServer:
@@ -128,31 +124,3 @@ def test_a_disk_that_stands_still_delays_only_the_model_that_is_copied(server: C
     assert server.client.chat(LARGE, max_tokens=2).status == 200
     assert server.client.post("/v1/unload", {"model_name": LARGE}).status == 200
     assert_consistent(server)
-
-
-def test_clocks_that_are_an_hour_apart(servers: ExitStack, tmp_path: Path) -> None:
-    clock = shifted_clock(HOUR_S, tmp_path)
-    with Network(2) as network, RayCluster(network, environment=clock) as cluster, servers:
-        server = started(cluster, servers)
-        node = cluster.others[0].network_node
-        engine = processes.environment(server.engine_on(node))
-        assert engine["FAKETIME"], "everything of ours there has the other clock"
-        with Clients(server) as clients:
-            for each in clients.start(THERE, LONG, 8) + clients.start(HERE, SHORT, 8, stream=False):
-                each.check_whole()
-        lines = [each for each in server.lines if each.get("node") == NODE and each["event"] == "engine ready"]
-        assert lines, "lines of the node arrive"
-        (shown,) = [each for each in server.client.get("/internal/nodes").json()["nodes"] if each["name"] == NODE]
-        assert 0 <= shown["age_seconds"] < HOUR_S / 2
-        assert_consistent(server)
-        (agent,) = agents(node)
-        began = time.monotonic()
-        with Clients(server) as clients:
-            with processes.slowed(*engines(server)):
-                (broken,) = clients.begin(THERE, LONG)
-                processes.kill(agent.pid)
-                assert broken.check_lost(NODE) - began < HOUR_S / 60
-            server.wait_joined()
-            (again,) = clients.start(THERE, SHORT)
-            again.check_whole()
-        assert_consistent(server)
