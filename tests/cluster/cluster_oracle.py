@@ -25,7 +25,7 @@ _SETTLE_S: Final = 60.0
 _SERIES: Final = re.compile(r'^lemonbus_engine_memory_bytes{model="([^"]+)",node="([^"]+)"}', re.MULTILINE)
 
 
-class Client(NamedTuple):
+class JudgedRequest(NamedTuple):
     """One request of a model that repeats its text, which is being read."""
 
     exchange: HttpExchange
@@ -79,24 +79,24 @@ class Client(NamedTuple):
         assert node in answer.error["message"], answer
 
 
-class Clients:
-    """Clients that read their answers at the same time. Use it as a context manager."""
+class ConcurrentRequests:
+    """Requests whose answers are read at the same time. Use it as a context manager."""
 
     def __init__(self, server: ClusterServer, most: int = 32) -> None:
         """``most``: how many there may be at once."""
         self._server, self._pool = server, ThreadPoolExecutor(most)
-        self.all: list[Client] = []
+        self.all: list[JudgedRequest] = []
 
-    def start(self, model: str, tokens: int, count: int = 1, *, stream: bool = True) -> list[Client]:
+    def start(self, model: str, tokens: int, count: int = 1, *, stream: bool = True) -> list[JudgedRequest]:
         """Send some requests, in this order."""
         started = []
         for _ in range(count):
             exchange = self._server.client.start_chat(model, stream=stream, max_tokens=tokens)
-            started.append(Client(exchange, model, tokens, self._pool.submit(exchange.finish, ANSWER_S)))
+            started.append(JudgedRequest(exchange, model, tokens, self._pool.submit(exchange.finish, ANSWER_S)))
         self.all += started
         return started
 
-    def begin(self, model: str, tokens: int, count: int = 1) -> list[Client]:
+    def begin(self, model: str, tokens: int, count: int = 1) -> list[JudgedRequest]:
         """Start some streams, and wait until all have begun."""
         started = self.start(model, tokens, count)
         wait_for(lambda: all(each.has_begun for each in started), f"streams of {model} have begun", 60.0)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.cluster.cluster_oracle import WORDS, Clients, assert_consistent
+from tests.cluster.cluster_oracle import WORDS, ConcurrentRequests, assert_consistent
 from tests.cluster.cluster_server import ClusterServer
 from tests.support import processes
 from tests.support.network.nodes import Network
@@ -69,7 +69,7 @@ def engines(server: ClusterServer) -> list[int]:
 @pytest.mark.parametrize("seconds", [3.0, 30.0])
 def test_a_link_that_is_down_for_a_while(server: ClusterServer, network: Network, seconds: float) -> None:
     node = server.cluster.others[0].network_node
-    with Clients(server) as clients:
+    with ConcurrentRequests(server) as clients:
         with processes.slowed(*engines(server)):
             here, there = clients.begin(HERE, LONG, 4), clients.begin(THERE, LONG, 4)
             waiting = clients.start(THERE, SHORT, 4)
@@ -91,7 +91,7 @@ def test_a_link_that_is_down_for_a_while(server: ClusterServer, network: Network
 
 def test_a_full_disk_ends_nothing_that_runs(server: ClusterServer) -> None:
     node = server.cluster.others[0]
-    with node.full_disk(), Clients(server) as clients:
+    with node.full_disk(), ConcurrentRequests(server) as clients:
         with processes.slowed(*engines(server)):
             running = clients.begin(THERE, LONG, 4) + clients.start(THERE, SHORT, 4)
             refused = server.client.post("/v1/load", {"model_name": NEXT}, 60.0)
@@ -113,7 +113,7 @@ def test_a_disk_that_stands_still_delays_only_the_model_that_is_copied(server: C
     def writing() -> int:
         return next((each.pid for each in node.processes() if each.runs("workers.jobs.fetch_files")), 0)
 
-    with Clients(server) as clients:
+    with ConcurrentRequests(server) as clients:
         slow = server.client.start("POST", "/v1/load", {"model_name": LARGE})
         with processes.stopped(wait_for(writing, "its files are being copied")):
             for each in clients.start(THERE, LONG, 4) + clients.start(HERE, SHORT, 4):

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.cluster.cluster_oracle import WORDS, Clients, assert_consistent
+from tests.cluster.cluster_oracle import WORDS, ConcurrentRequests, assert_consistent
 from tests.cluster.cluster_server import ClusterServer
 from tests.support import processes
 from tests.support.network.nodes import Network
@@ -21,9 +21,9 @@ HERE = "extra.loop-a"
 THERE = ("extra.loop-b", "extra.loop-c")
 SLOTS = 4
 LONG, SPAN, SHORT = 400 * WORDS, 60 * WORDS, 2 * WORDS
-"""Tokens of a stream that a test ends, of one that outlives the fault, and of one that waits."""
+"""Tokens of three requests: one that the fault ends, one that is running before and after it, and one that waits."""
 TELL_S = 5.0
-"""Within this time, a client is told that the node is lost."""
+"""Within this many seconds, each stream of the lost node must end."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_only_those_with_tokens_from_a_lost_node_notice_it(
     network: Network = cluster.network
     engines = [server.engine_pid(HERE), *(each.pid for each in node.network_node.processes() if is_engine(each))]
     assert len(engines) == 3
-    with Clients(server) as clients:
+    with ConcurrentRequests(server) as clients:
         with processes.slowed(*engines):
             whole = clients.begin(HERE, SPAN, SLOTS)
             broken = [each for model in THERE for each in clients.begin(model, LONG, SLOTS)]
@@ -65,13 +65,13 @@ def test_only_those_with_tokens_from_a_lost_node_notice_it(
                 node.network_node.kill_all()
             else:
                 network.link(node.network_node, up=False)
-            told = [each.check_lost(NODE) - began for each in broken]
+            delays = [each.check_lost(NODE) - began for each in broken]
         for each in whole:
             each.check_whole()
     first = [each.exchange.messages[0].at - began for each in whole if each.model in THERE and each.exchange.events]
-    print(f"{end}: told after {max(told):.1f} s; the others had a token after {min(first):.1f} to {max(first):.1f} s")
-    assert max(told) < TELL_S
-    assert max(each.ended_at for each in whole if each.tokens == SPAN) - began > max(told), "they outlived the fault"
+    print(f"{end}: told after {max(delays):.1f} s; the others had a token after {min(first):.1f} to {max(first):.1f} s")
+    assert max(delays) < TELL_S
+    assert max(each.ended_at for each in whole if each.tokens == SPAN) - began > max(delays), "they outlived the fault"
     assert server.places() == dict.fromkeys((HERE, *THERE), "head")
     assert f"node {NODE} is not reachable; the others serve without it" in server.problems()
     if end == "killed":
