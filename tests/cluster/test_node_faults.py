@@ -111,7 +111,7 @@ def test_a_disk_that_stands_still_delays_only_the_model_that_is_copied(server: C
     node = server.cluster.others[0].network_node
 
     def writing() -> int:
-        return next((each.pid for each in node.processes() if each.runs("workers.jobs.fetch_files")), 0)
+        return next((each.pid for each in node.processes() if each.runs("workers.jobs.receive_files")), 0)
 
     with ConcurrentRequests(server) as clients:
         slow = server.client.start("POST", "/v1/load", {"model_name": LARGE})
