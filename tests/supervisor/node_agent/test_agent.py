@@ -231,7 +231,8 @@ def test_the_next_supervisor_finds_what_runs_and_what_has_ended(
         each.pid for each in node.process_tree() if processes.environment(each.pid).get("LEMONBUS_PEER") == "j1"
     )
     processes.kill(victim)
-    wait_for(lambda: running(node) == 1, "one job has ended while there was no supervisor")
+    # A process is there until its parent, the agent, has taken note of its end.
+    wait_for(lambda: not Path(f"/proc/{victim}").exists(), "one job has ended while there was no supervisor")
     supervisor.listen()
     again, snapshot = supervisor.hello()
     assert again == agent
