@@ -72,7 +72,8 @@ properties: $(VENV)/.test
 
 soak: export PYTHONDONTWRITEBYTECODE :=
 soak: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep $(SEED:%=--hypothesis-seed=%) --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py
+	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep $(SEED:%=--hypothesis-seed=%) --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py tests/supervisor/scheduler/nodes/test_node_histories.py
+	$(BIN)/python -m tests.supervisor.scheduler.exploration
 	REQUESTS=2000 $(BIN)/python -m pytest -q --timeout 600 tests/faults/supervisors/test_usage_after_kills.py
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SEED:%=--seed %) $(ARGS)
 	$(BIN)/python -m tests.soak --nodes $(NODES) --minutes $(NODES_MINUTES) $(SEED:%=--seed %) $(ARGS)

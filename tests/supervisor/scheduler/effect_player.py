@@ -56,7 +56,7 @@ class EffectPlayer:
     ) -> None:
         self.now = 0.0
         self.slots = slots
-        names = itertools.count(1)
+        self._names = itertools.count(1)
         limits_ = SchedulerLimits(models=models, **limits)
         self.machine: dict[str, int] = {}
         """Bytes of the head by place; of places without any, there is enough."""
@@ -66,7 +66,7 @@ class EffectPlayer:
         """What other programs hold."""
         self.estimates: dict[str, MemoryEstimate] = {}
         """Model → what its check finds; others need nothing."""
-        self.scheduler = self.scheduler_type(limits_, lambda: f"w{next(names)}", policies=policies, files=self)
+        self.scheduler = self.scheduler_type(limits_, self.new_worker, policies=policies, files=self)
         self.before_change = invariants.BeforeChange()
         """What was loaded and busy when the policies were changed last: it may go on."""
         self.workers: dict[str, SimulatedWorker] = {}
@@ -87,6 +87,8 @@ class EffectPlayer:
         """What the cluster engine was asked for last."""
         self.lacking: set[tuple[str, str]] = set()
         """(model, node): the node has not got the files of the model."""
+        self.cut_off: set[str] = set()
+        """Nodes whose links are broken, which the supervisor does not know yet."""
         self.downloads: set[str] = set()
         """Models that are being downloaded."""
         self.killed: list[str] = []
@@ -96,6 +98,14 @@ class EffectPlayer:
         """Model and reason of each death that is to be remembered."""
         self._numbers = itertools.count(1)
         self.settle()
+
+    def new_worker(self) -> str:
+        """Name the next worker: the scheduler asks this."""
+        return f"w{next(self._names)}"
+
+    def spec_of(self, model: str) -> ModelSpec:
+        """Return what requests have a model loaded with."""
+        return spec(model)
 
     def has(self, node: str, spec: ModelSpec) -> bool:
         """Return whether a node has the files of a model: the scheduler asks this."""
@@ -118,7 +128,8 @@ class EffectPlayer:
     def settle(self, *, light: bool = False) -> None:
         if not (light and self.scheduler.view.settled):
             for node in self.scheduler.view.wants_memory(self.now):
-                self.read_memory(node)
+                if node not in self.cut_off:
+                    self.read_memory(node)
             self.scheduler.reconcile(self.now)
         effects = self.scheduler.effects()
         for count, effect in enumerate(effects, start=1):

@@ -19,6 +19,8 @@ from supervisor.scheduler.inputs import ModelTarget
 from tests.supervisor.scheduler.effect_player import EffectPlayer, spec
 
 NOTHING = MemoryEstimate()
+MOVING = frozenset({WorkerState.SPAWNED, WorkerState.CHECKING, WorkerState.LOADING, WorkerState.LEAVING})
+"""The states in which a worker carries out an order."""
 
 
 class Simulation(EffectPlayer):
@@ -62,18 +64,18 @@ class Simulation(EffectPlayer):
         )
         if after:
             self.scheduler.expect_no_piece_after(gateway, after.number)
-        target = ModelTarget(name, "llm", spec(name))
+        target = ModelTarget(name, "llm", self.spec_of(name))
         if options:
             target = target._replace(spec=spec(name, options=options), fallback=target.spec)
         self.scheduler.request_submitted(key, ask, payload, target, self.now)
         self.settle(light=True)
         return key
 
-    def retry(self, key: RequestKey, *, weight: int = 1) -> RequestKey:
+    def retry(self, key: RequestKey, *, weight: int = 1, name: str = "a", suspect: bool = True) -> RequestKey:
         again = RequestKey(key.gateway, key.number, key.attempt + 1)
-        name = self.live[again] = "a"
-        ask = SubmitRequest(key.number, again.attempt, name, "chat/completions", "label", weight, suspect=True)
-        self.scheduler.request_submitted(again, ask, b"", ModelTarget(name, "llm", spec(name)), self.now)
+        self.live[again] = name
+        ask = SubmitRequest(key.number, again.attempt, name, "chat/completions", "label", weight, suspect=suspect)
+        self.scheduler.request_submitted(again, ask, b"", ModelTarget(name, "llm", self.spec_of(name)), self.now)
         self.settle(light=True)
         return again
 
@@ -255,6 +257,7 @@ class Simulation(EffectPlayer):
 
     def node_dies(self, name: str) -> list[RequestKey]:
         """A node is lost, and every worker on it: their ends are told first."""
+        self.cut_off.discard(name)
         failure = Failure(Code.NODE_LOST, f"node {name} is not reachable")
         lost = [key for worker in self.workers.values() if worker.node == name for key in worker.running]
         for worker in [worker for worker, its in self.workers.items() if its.node == name]:
@@ -273,22 +276,26 @@ class Simulation(EffectPlayer):
         self.now += seconds
         self.settle()
 
+    def go_on(self, worker: str) -> None:
+        """A worker carries out its order with success."""
+        match self.state.workers[worker].state:
+            case WorkerState.SPAWNED:
+                self.hello(worker)
+            case WorkerState.CHECKING:
+                self.checked(worker)
+            case WorkerState.LOADING:
+                self.ready(worker)
+            case WorkerState.LEAVING:
+                self.worker_dies(worker)
+
     def advance(self) -> bool:
         """Make the next worker carry out its order with success; return whether anything happened."""
-        for worker in list(self.state.workers.values()):
-            match worker.state:
-                case WorkerState.SPAWNED:
-                    self.hello(worker.id)
-                case WorkerState.CHECKING:
-                    self.checked(worker.id)
-                case WorkerState.LOADING:
-                    self.ready(worker.id)
-                case WorkerState.LEAVING:
-                    self.worker_dies(worker.id)
-                case _:
-                    continue
-            return True
-        return False
+        moving = [
+            each for each in self.state.workers.values() if each.state in MOVING and each.node not in self.cut_off
+        ]
+        if moving:
+            self.go_on(moving[0].id)
+        return bool(moving)
 
     def advance_to(self, state: WorkerState) -> None:
         """Make the workers continue until one has this state."""

@@ -1,4 +1,4 @@
-"""Random histories of a server whose nodes join, drain, are lost and lack files."""
+"""Random histories of a server whose nodes join, drain, are cut off, are lost, are back and lack files."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ NEEDS = st.sampled_from([NodeNeeds(), NodeNeeds(), NodeNeeds(nodes=["n*"]), Node
 
 class NodeMachine(SchedulerMachine):
     """The events of a server with up to three nodes."""
+
+    drained = False
+    """Whether a node was drained: then a model may be loaded on another one before it leaves this one."""
 
     @initialize(
         models=st.integers(1, 3),
@@ -58,10 +61,27 @@ class NodeMachine(SchedulerMachine):
     @precondition(lambda self: len(self.sim.state.nodes) > 1)
     @rule(data=st.data())
     def lose(self, data: st.DataObject) -> None:
-        self.sim.node_dies(self.pick(data, sorted(self.sim.state.nodes.keys() - {HEAD})))
+        """A node is lost. Gateways try once more what ran there."""
+        names = dict(self.sim.live)
+        for key in self.sim.node_dies(self.pick(data, sorted(self.sim.state.nodes.keys() - {HEAD}))):
+            if key.attempt == 1:
+                self.sim.retry(key, name=names[key], suspect=False)
+
+    @precondition(lambda self: len(self.sim.state.nodes) > 1)
+    @rule(data=st.data())
+    def cut_off(self, data: st.DataObject) -> None:
+        """The link to a node breaks. What it is told waits, and nothing is heard of it, until it is lost or reached again."""
+        self.sim.cut_off.add(self.pick(data, sorted(self.sim.state.nodes.keys() - {HEAD})))
+
+    @precondition(lambda self: self.sim.cut_off)
+    @rule(data=st.data())
+    def reach_again(self, data: st.DataObject) -> None:
+        self.sim.cut_off.remove(self.pick(data, sorted(self.sim.cut_off)))
+        self.sim.settle()
 
     @rule(data=st.data(), draining=st.booleans())
     def drain(self, data: st.DataObject, draining: bool) -> None:
+        self.drained = self.drained or draining
         self.sim.drain(self.pick(data, sorted(self.sim.state.nodes)), draining=draining)
 
     @rule(model=MODELS, needs=NEEDS, size=st.integers(0, 9))
@@ -93,6 +113,12 @@ class NodeMachine(SchedulerMachine):
         if not hasattr(self, "sim"):
             return
         state = self.sim.state
+        for of in state.replica_sets.values():
+            assert of.policy.min_replicas <= of.scaling.wanted <= of.policy.max_replicas
+            staying = [
+                each for each in of.replicas if each.worker is not None and not state.nodes[each.worker.node].draining
+            ]
+            assert len(staying) <= of.policy.max_replicas + self.drained, f"too many engines of {of.name}"
         assert {node for _, node in state.copies} <= state.nodes.keys()
         assert {worker.node for worker in state.workers.values()} <= state.nodes.keys()
         for name in state.nodes:
@@ -112,6 +138,8 @@ class NodeMachine(SchedulerMachine):
         if hasattr(self, "sim"):
             for name in list(self.sim.state.nodes):
                 self.sim.drain(name, draining=False)
+            self.sim.cut_off.clear()
+            self.sim.settle()
             for model, name in list(self.sim.copies):
                 self.sim.copied(model, name)
             self.sim.lacking.clear()
