@@ -12,7 +12,7 @@ from tests.faults.supervisors.recoveries import kill_supervisor
 from tests.support import processes
 from tests.support.clients.http_exchange import HttpExchange
 from tests.support.node_agents import NodeUnderTest, joined, wait_joined
-from tests.support.waiting import pause, wait_for
+from tests.support.waiting import wait_for
 
 WHOLE = 3000
 """Tokens of a stream that lasts for some seconds, and is read to its end."""
@@ -99,7 +99,6 @@ def test_a_client_without_a_token_notices_nothing_of_a_killed_node(cluster: Serv
     processes.stop(engine.pid)
     waiting = [cluster.server.client.start_chat(LOOP, stream=stream, max_tokens=3) for stream in (False, True)]
     wait_for(lambda: cluster.server.state()["granted"] == len(waiting), "the engine has the requests")
-    pause(0.3)  # the gateway learns of grants up to 50 ms later
     processes.kill(node.pid)
     node.process.wait()
     whole, stream = (request.finish() for request in waiting)
