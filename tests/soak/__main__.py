@@ -16,7 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Random requests and random faults.")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--nodes", type=int, default=0, help="other machines of the server, and a gateway on one more")
     parser.add_argument("--log", type=Path, help="a file for what was done, and what the server and its nodes logged")
     asked = parser.parse_args()

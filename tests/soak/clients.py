@@ -19,6 +19,10 @@ PATIENCE_S: Final = 90.0
 CHATS: Final = (*oracle.TEXTS, oracle.ENDLESS)
 
 
+def _name(action: Callable[[], str]) -> str:
+    return action.__name__.lstrip("_")
+
+
 class SoakClient(threading.Thread):
     """One client. ``end`` tells it to stop after its present request."""
 
@@ -45,10 +49,11 @@ class SoakClient(threading.Thread):
             (1, self._unload),
             (1, self._health),
         ]
+        actions = [each for each in actions if not self._entry.actions or _name(each[1]) in self._entry.actions]
         weights = [weight for weight, _ in actions]
         while not self._end.is_set():
             (_, action) = self._random.choices(actions, weights)[0]
-            name = action.__name__.lstrip("_")
+            name = _name(action)
             try:
                 wrong = action()
             except (AssertionError, OSError, ValueError, KeyError) as error:
@@ -66,7 +71,7 @@ class SoakClient(threading.Thread):
 
     def _request(self, *, stream: bool, **more: Any) -> tuple[HttpExchange, str, int]:
         model = self._random.choice(CHATS)
-        tokens = self._random.choice((1, 8, 64, 400))
+        tokens = self._random.choice((1, 8, 64, self._entry.most_tokens))
         limit = {"max_tokens": tokens} if model == oracle.ENDLESS else {}
         return self._start(model, stream=stream, **limit, **more), model, tokens
 
@@ -153,8 +158,9 @@ def soak(
     if faults.is_alive():
         history.violate("the last fault does not end")
     end.set()
+    deadline = time.monotonic() + PATIENCE_S + 30.0
     for thread in threads:
-        thread.join(PATIENCE_S + 30.0)
+        thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
             history.violate(f"{thread.name} has a request without an end")
     if not server.alive:

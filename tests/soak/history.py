@@ -69,6 +69,10 @@ class Entry:
     port: int
     path: str = "/v1/chat/completions"
     key: str = ""
+    actions: tuple[str, ...] = ()
+    """What its clients do; empty: everything."""
+    most_tokens: int = 400
+    """Of the longest answers that they ask for."""
 
 
 class History:

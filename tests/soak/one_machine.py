@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.soak import checks, oracle
 from tests.soak.clients import soak
@@ -20,7 +20,13 @@ MAX_SUPERVISOR_BYTES: Final = 80 * 1024 * 1024
 
 def run(seconds: float, seed: int, clients: int, history: History, log: Path | None) -> None:
     """Run it for so long; what is wrong is in ``history``. ``log``: a file for what happened."""
-    settings = {"max_loaded_models": 2, "slots": 4, "peer_silence": 3.0, "log_level": "info", "backoff_first": 0.2}
+    settings: dict[str, Any] = {
+        "max_loaded_models": 2,
+        "slots": 4,
+        "peer_silence": 3.0,
+        "log_level": "info",
+        "backoff_first": 0.2,
+    }
     with LemonbusServer(*MODELS, breaker_deaths=10_000, backoff_most=2.0, **settings) as server:
         end = threading.Event()
         faults = MachineFaults(server, seed, end, history)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,10 @@ MODELS: Final = ("tiny-chat", "tiny-tale", "tiny-loop", "tiny-embed", "tiny-rera
 EDGE: Final = "edge1"
 ADMIN: Final = "administrator"
 SILENCE_S: Final = 5.0
+CHATS: Final = ("stream", "whole", "hang_up", "slow_reader", "load", "unload", "health")
+"""What most clients do. Others ask models that only one node may run, and so wait for it while it is away."""
+MOST_TOKENS: Final = 4000
+"""Of an answer that takes an engine a second, so that there are always some that a fault can break."""
 GRACE_S: Final = 90.0
 """Longer than a link is cut: an agent that waits for so long ends, and nothing here starts it again."""
 
@@ -55,6 +60,7 @@ def run(count: int, seconds: float, seed: int, clients: int, history: History, l
             "cluster_address": f"127.0.0.1:{free_port_pair()}",
             "models": models,
             "slots": 4,
+            "ctx_size": 65_536,
             "gateway_workers": 1,
             "peer_silence": SILENCE_S,
             "grace": GRACE_S,
@@ -69,11 +75,13 @@ def run(count: int, seconds: float, seed: int, clients: int, history: History, l
         gateway = stack.enter_context(RemoteGateway(link.address, token_of(server), EDGE))
         for node, _ in nodes.values():
             wait_joined(server, node)
-        entries = [Entry(HEAD, server.port, key=HEAD), Entry(EDGE, gateway.port, "/v1/completions", EDGE)]
+        entry = Entry(HEAD, server.port, "/v1/chat/completions", HEAD, CHATS, MOST_TOKENS)
+        chats = [entry, replace(entry, place=EDGE, port=gateway.port, path="/v1/completions", key=EDGE)]
+        bound = [replace(entry, actions=(action,)) for action in ("embed", "rerank")]
+        entries = [*(chats[number % 2] for number in range(clients - len(bound))), *bound]
         end = threading.Event()
         faults = NodeFaults(server, Machines(nodes, link, EDGE), seed, end, history)
-        half = [entries[number % 2] for number in range(clients)]
-        soak(server, half, seconds, seed, faults, end, history)
+        soak(server, entries, seconds, seed, faults, end, history)
         _check_afterwards(Agreement(server, {name: node for name, (node, _) in nodes.items()}), server, history)
         before_end = len(server.lines)
         server.stop(60.0)
@@ -102,9 +110,9 @@ def _start_node(server: LemonbusServer, name: str, stack: ExitStack) -> tuple[No
 def _check_afterwards(agreement: Agreement, server: LemonbusServer, history: History) -> None:
     try:
         checks.wait_idle(server)
+        for problem in agreement.counted_wrongly(history):
+            history.violate(problem)
         checks.wait_answers(server)
         agreement.wait(checks.SETTLE_S)
     except (AssertionError, OSError) as error:
         history.violate(str(error)[:2000])
-    for problem in agreement.counted_wrongly(history):
-        history.violate(problem)
