@@ -99,7 +99,10 @@ class Causes:
         if not any(_during(failed, each.at) for each in named):
             return "the node that it names was not lost then"
         late = min(failed.ended - each.at for each in named if each.at <= failed.ended + _SLACK_S)
-        return "" if late < _KNOWN_S else f"told {late:.1f} s late"
+        link = {failed.place: {FaultKind.LINK}}
+        if late < _KNOWN_S or self._fault(failed.began, failed.ended, _SOON_S, link):
+            return ""
+        return f"told {late:.1f} s late"
 
     def _fault(
         self, began: float, ended: float, after: float, kinds: Mapping[str, set[FaultKind]], model: str = ""

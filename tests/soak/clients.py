@@ -71,7 +71,7 @@ class SoakClient(threading.Thread):
 
     def _request(self, *, stream: bool, **more: Any) -> tuple[HttpExchange, str, int]:
         model = self._random.choice(CHATS)
-        tokens = self._random.choice((1, 8, 64, self._entry.most_tokens))
+        tokens = self._random.choice(self._entry.lengths)
         limit = {"max_tokens": tokens} if model == oracle.ENDLESS else {}
         return self._start(model, stream=stream, **limit, **more), model, tokens
 

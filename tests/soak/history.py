@@ -71,8 +71,8 @@ class Entry:
     key: str = ""
     actions: tuple[str, ...] = ()
     """What its clients do; empty: everything."""
-    most_tokens: int = 400
-    """Of the longest answers that they ask for."""
+    lengths: tuple[int, ...] = (1, 8, 64, 400)
+    """How many tokens they ask the endless model for."""
 
 
 class History:
@@ -136,6 +136,7 @@ class History:
                 self.statuses[entry.place, str(exchange.status)] += 1
                 self.errors[entry.place, code] += bool(code)
             if code:
+                self.counts[f"{'broken by' if exchange.status == 200 else 'refused with'} {code}"] += 1
                 began = ended - (time.monotonic() - exchange.started)
                 message = str(error.get("message", ""))
                 self.failed.append(Failed(entry.place, model, exchange.status, code, message, began, ended))

@@ -20,13 +20,14 @@ STOPS_S: Final = (0.05, 0.5, 2.0, 6.0)
 
 
 def stop_for(pid: int, seconds: float, end: threading.Event) -> None:
-    """Stop a process for so long, or until the end."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        end.wait(seconds)
-    finally:
-        if processes.alive(pid):
-            os.kill(pid, signal.SIGCONT)
+    """Stop a process for so long, or until the end. It may be gone before, or end meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            end.wait(seconds)
+        finally:
+            if processes.alive(pid):
+                os.kill(pid, signal.SIGCONT)
 
 
 class MachineFaults(threading.Thread):

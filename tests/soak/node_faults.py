@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from protocol.models.nodes import HEAD
+from tests.soak.agreement import Agreement
 from tests.soak.history import FaultKind, History
 from tests.soak.machine_faults import stop_for
 from tests.support import processes
@@ -21,7 +22,7 @@ from tests.support.server import LemonbusServer
 from tests.support.tcp_link import TcpLink
 from tests.support.waiting import wait_for
 
-PAUSES_S: Final = (0.3, 1.0, 2.0)
+PAUSES_S: Final = (0.3, 1.0, 3.0)
 SHORT_S, LONG_S = 0.5, 6.0
 """A stop for less than a node's and a peer's silence, and one for longer than both."""
 CUT_S, LONG_CUT_S = 3.0, 30.0
@@ -29,6 +30,11 @@ GONE_S: Final = 15.0
 """Within this time after the end of an agent, everything on its node has ended."""
 AWAY_S: Final = (0.0, 1.0, 5.0)
 """How long a node is away whose agent has ended: also less than it takes to notice it."""
+BUSY_SHARE: Final = 0.6
+BUSY_S: Final = 5.0
+"""How long engines are stopped on a node that is to break while it is busy: longer than it takes to find it lost."""
+AGREES_S: Final = 40.0
+"""Within this time after a round, there is a moment at which health and metrics agree with the processes."""
 DRAINED_S: Final = (1.0, 5.0)
 
 
@@ -50,11 +56,17 @@ class NodeFaults(threading.Thread):
     """
 
     def __init__(
-        self, server: LemonbusServer, machines: Machines, seed: int, end: threading.Event, history: History
+        self,
+        server: LemonbusServer,
+        machines: Machines,
+        agreement: Agreement,
+        seed: int,
+        end: threading.Event,
+        history: History,
     ) -> None:
-        """Make its choices from ``seed``."""
+        """Make its choices from ``seed``. ``agreement`` is checked after each round, under the requests of all clients."""
         super().__init__(name="faults", daemon=True)
-        self._server, self._machines = server, machines
+        self._server, self._machines, self._agreement = server, machines, agreement
         self._random = random.Random(seed)
         self._end, self._history = end, history
         self._running: dict[str, threading.Thread] = {}
@@ -73,8 +85,21 @@ class NodeFaults(threading.Thread):
                 if self._end.wait(self._random.choice(PAUSES_S)):
                     break
                 fault()
+            else:
+                self._wait_over()
+                self._guarded("after a round", partial(self._agreement.wait, AGREES_S))
+        self._wait_over()
+
+    def _wait_over(self) -> None:
+        """Wait for the faults that last."""
         for thread in self._running.values():
             thread.join()
+
+    def _guarded(self, where: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
+            self._history.violate(f"{where}: {type(error).__name__}: {str(error)[:1000]}")
 
     @staticmethod
     def _is_long(fault: Callable[[], None]) -> bool:
@@ -107,7 +132,24 @@ class NodeFaults(threading.Thread):
             free = [name for name in self._machines.nodes if not self._is_busy(name)]
         if free:
             name = self._random.choice(free)
-            self._begin(name, partial(fault, *self._machines.nodes[name], amount))
+            work = partial(fault, *self._machines.nodes[name], amount)
+            if fault != self._drain and not 0.0 < amount < CUT_S and self._random.random() < BUSY_SHARE:
+                work = partial(self._break_busy, self._machines.nodes[name][0], work)
+            self._begin(name, work)
+
+    def _break_busy(self, node: NodeUnderTest, work: Callable[[], None]) -> None:
+        """Stop the engines of a node for a while, so that it has streams that have begun and requests that have not; then break it."""
+        with self._history.fault(FaultKind.ENGINE, node.name, "stopped all engines of a node"):
+            stops = [
+                threading.Thread(target=stop_for, args=(engine.pid, BUSY_S, self._end), daemon=True)
+                for engine in node.engines()
+            ]
+            for stop in stops:
+                stop.start()
+            self._end.wait(SHORT_S)
+            work()
+            for stop in stops:
+                stop.join()
 
     def _on_link(self, hold: bool, seconds: float) -> None:
         if not self._is_busy(self._machines.place):
@@ -117,13 +159,7 @@ class NodeFaults(threading.Thread):
         return place in self._running and self._running[place].is_alive()
 
     def _begin(self, place: str, fault: Callable[[], None]) -> None:
-        def guarded() -> None:
-            try:
-                fault()
-            except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
-                self._history.violate(f"{place}: {type(error).__name__}: {str(error)[:1000]}")
-
-        self._running[place] = threading.Thread(target=guarded, daemon=True)
+        self._running[place] = threading.Thread(target=self._guarded, args=(place, fault), daemon=True)
         self._running[place].start()
 
     def _kill_agent(self, node: NodeUnderTest, _link: TcpLink, everything: float) -> None:

@@ -29,8 +29,8 @@ ADMIN: Final = "administrator"
 SILENCE_S: Final = 5.0
 CHATS: Final = ("stream", "whole", "hang_up", "slow_reader", "load", "unload", "health")
 """What most clients do. Others ask models that only one node may run, and so wait for it while it is away."""
-MOST_TOKENS: Final = 4000
-"""Of an answer that takes an engine a second, so that there are always some that a fault can break."""
+LENGTHS: Final = (1, 64, 400, 4000, 4000)
+"""Tokens of answers. Some take an engine a second, so that there are always some that a fault can break."""
 GRACE_S: Final = 90.0
 """Longer than a link is cut: an agent that waits for so long ends, and nothing here starts it again."""
 
@@ -75,14 +75,15 @@ def run(count: int, seconds: float, seed: int, clients: int, history: History, l
         gateway = stack.enter_context(RemoteGateway(link.address, token_of(server), EDGE))
         for node, _ in nodes.values():
             wait_joined(server, node)
-        entry = Entry(HEAD, server.port, "/v1/chat/completions", HEAD, CHATS, MOST_TOKENS)
+        entry = Entry(HEAD, server.port, "/v1/chat/completions", HEAD, CHATS, LENGTHS)
         chats = [entry, replace(entry, place=EDGE, port=gateway.port, path="/v1/completions", key=EDGE)]
         bound = [replace(entry, actions=(action,)) for action in ("embed", "rerank")]
         entries = [*(chats[number % 2] for number in range(clients - len(bound))), *bound]
         end = threading.Event()
-        faults = NodeFaults(server, Machines(nodes, link, EDGE), seed, end, history)
+        agreement = Agreement(server, {name: node for name, (node, _) in nodes.items()})
+        faults = NodeFaults(server, Machines(nodes, link, EDGE), agreement, seed, end, history)
         soak(server, entries, seconds, seed, faults, end, history)
-        _check_afterwards(Agreement(server, {name: node for name, (node, _) in nodes.items()}), server, history)
+        _check_afterwards(agreement, server, history)
         before_end = len(server.lines)
         server.stop(60.0)
         lines = server.lines[:before_end]
