@@ -84,6 +84,6 @@ def test_what_the_log_says_must_have_a_reason() -> None:
 
 
 def test_clients_must_be_told_of_a_lost_node_soon() -> None:
-    told = Failed("head", "chat", 200, "node_lost", LOST_TEXT, NOW - 2.0, NOW + 30.0)
-    [found] = problems([fault(NODE)], [LOST], told)
+    late = Failed("head", "chat", 200, "node_lost", LOST_TEXT, NOW - 2.0, NOW + 30.0)
+    [found] = problems([fault(NODE)], [LOST], late)
     assert "30.0 s late" in found

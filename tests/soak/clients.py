@@ -69,9 +69,9 @@ class SoakClient(threading.Thread):
         self._history.send(self._entry, chat=True)
         return self._client.start("POST", self._entry.path, body, connection=connection)
 
-    def _request(self, *, stream: bool, **more: Any) -> tuple[HttpExchange, str, int]:
+    def _request(self, *, stream: bool, most: int = 10_000, **more: Any) -> tuple[HttpExchange, str, int]:
         model = self._random.choice(CHATS)
-        tokens = self._random.choice(self._entry.lengths)
+        tokens = min(most, self._random.choice(self._entry.lengths))
         limit = {"max_tokens": tokens} if model == oracle.ENDLESS else {}
         return self._start(model, stream=stream, **limit, **more), model, tokens
 
@@ -95,7 +95,7 @@ class SoakClient(threading.Thread):
         return ""
 
     def _slow_reader(self) -> str:
-        exchange, model, tokens = self._request(stream=True, receive_buffer=4096)
+        exchange, model, tokens = self._request(stream=True, most=400, receive_buffer=4096)
         while not exchange.over:
             exchange.read(most=512, patience=PATIENCE_S)
             self._end.wait(0.01)
