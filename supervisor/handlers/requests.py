@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec import structs
 
-from protocol.failures import SERVER_DRAINED, LemonbusError
+from protocol.failures import SERVER_DRAINED, Code, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.events import total_outcome
 from protocol.messages.health import StatsReport
@@ -133,6 +133,8 @@ class InferenceRequests:
             key, message.code, now, tokens=tokens, output_tokens=output_tokens, ended_at=now - message.age
         )
         self._accounting.attempt_ended(peer, message)
+        if message.code == Code.GATEWAY_GONE:
+            self._calls.attempt_cut_off(key)
         if ended is not None and outcome is not None:
             whole = total_outcome([ended.earlier, outcome]) if ended.earlier else outcome
             self._stats.add(StatsReport(ended.model, whole))
