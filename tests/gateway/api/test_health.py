@@ -22,7 +22,6 @@ from tests.gateway.api.supervisor_reports import HEALTH, running
 from tests.gateway.app_client import AppClient
 
 
-@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_the_address_of_an_engine_on_another_node_is_not_shown_as_one_of_this_machine(ask: AppClient) -> None:
     elsewhere = running("a", 1.0, backend_url="http://127.0.0.1:8001", node="gpu2")
     remote = running("b", 2.0, backend_url="http://10.0.0.9:80/v1", node="gpu2")
@@ -33,6 +32,7 @@ def test_the_address_of_an_engine_on_another_node_is_not_shown_as_one_of_this_ma
     assert urls == {"a": "", "b": "http://10.0.0.9:80/v1", "c": "http://127.0.0.1:8002/v1"}
 
 
+@pytest.mark.parametrize("prefix", VERSION_PREFIXES)
 def test_health_has_the_fields_of_all_documents(ask: AppClient, prefix: str) -> None:
     ask.reports[GetHealth] = HEALTH
     body = ask("GET", f"{prefix}/health").json

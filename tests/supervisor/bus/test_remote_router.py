@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import structlog
 import zmq
 
 from protocol.messages.peers import Hello, Ping, Pong, Shutdown
@@ -148,12 +149,14 @@ def test_a_hello_that_is_refused_is_told_why_and_nothing_is_taken_from_its_conne
     assert head.received == []
 
 
-def test_refusals_of_one_kind_have_few_lines_in_the_log(head: Head, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals_of_one_kind_have_few_lines_in_the_log(head: Head) -> None:
     member = head.member(None)
-    for number in range(20):
-        member.send(envelope.encode(msgspec.structs.replace(HELLO, role=f"oracle{number}")))
-    head.until(lambda: head.bus.malformed == 20, "all are refused")
-    assert capsys.readouterr().out.count("peer refused") == 5, "the first, the second, the fourth …"
+    with structlog.testing.capture_logs() as lines:
+        for number in range(20):
+            member.send(envelope.encode(msgspec.structs.replace(HELLO, role=f"oracle{number}")))
+        head.until(lambda: head.bus.malformed == 20, "all are refused")
+    refusals = [each for each in lines if each["event"] == "peer refused"]
+    assert len(refusals) == 5, "the first, the second, the fourth …"
 
 
 def test_nothing_is_taken_before_a_hello_and_a_connection_has_one_peer(head: Head) -> None:

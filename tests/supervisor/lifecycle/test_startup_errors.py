@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -278,19 +279,15 @@ def test_settings_that_were_accepted_last_win_over_those_of_the_start(tmp_path: 
     assert "cannot be read" in "".join(found.warnings)
 
 
-def test_settings_that_do_not_fit_are_explained_and_leave_the_former_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, data: bytes) -> None:
-        with path.open("wb") as file:
-            file.write(data[:10])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+def test_settings_that_do_not_fit_are_explained_and_leave_the_former_ones(tmp_path: Path) -> None:
     before = Settings(port=1)
     write_settings(before, tmp_path)
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(LemonbusError, match=f"runtime_dir {tmp_path} cannot be used: No space left") as raised:
-        startup.write_first_settings(StartupSettings(Settings(port=2), {}), tmp_path)
-    assert raised.value.failure.http_status == 500
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(LemonbusError, match=f"runtime_dir {tmp_path} cannot be used: File too large"):
+            startup.write_first_settings(StartupSettings(Settings(port=2), {}), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert read_settings(tmp_path) == before
     assert [path.name for path in tmp_path.iterdir()] == [SETTINGS_FILE]

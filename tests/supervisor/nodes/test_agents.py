@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import structlog
 
 from protocol.config.settings import Settings
 from protocol.messages.node_reports import NodeReport, NodeState
@@ -196,7 +197,6 @@ def test_the_end_of_a_process_is_taken_from_the_agent_of_its_node_alone(harness:
 )
 def test_an_agent_that_is_refused_again_and_again_has_few_lines_in_the_log(
     harness: AgentsHarness,
-    capsys: pytest.CaptureFixture[str],
     hello: dict[str, Any],
     snapshot: str,
     refused: bool,
@@ -204,8 +204,10 @@ def test_an_agent_that_is_refused_again_and_again_has_few_lines_in_the_log(
 ) -> None:
     message = Hello(**{"role": "agent", "id": "a2", "pid": 2, "boot": "boot", "node": "gpu3", **hello})
     del harness.sent[:]
-    for _ in range(20):
-        harness.agents.hello("a2", message, envelope.pack_payload(AgentSnapshot(NodeFacts(snapshot))))
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(20):
+            harness.agents.hello("a2", message, envelope.pack_payload(AgentSnapshot(NodeFacts(snapshot))))
     answers = [each for each in harness.sent if isinstance(each, Shutdown)]
     assert [(why in each.reason, each.refused) for each in answers] == [(True, refused)] * 20
-    assert capsys.readouterr().out.count("node agent refused") == 5, "the first, the second, the fourth …"
+    refusals = [each for each in lines if each["event"] == "node agent refused"]
+    assert len(refusals) == 5, "the first, the second, the fourth …"
