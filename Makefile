@@ -29,7 +29,7 @@ LOWEST := build/lowest
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster clean tools
+.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make shuffle all tests, in a random order, because none may depend on another'
 	@echo 'make properties  ten times as many inputs for each property, new ones each time'
 	@echo 'make soak    random requests and faults, on one machine for MINUTES (2) and on several for NODES_MINUTES (1)'
+	@echo 'make exploration  every history of the larger of the small worlds of the scheduler; many minutes'
 	@echo 'make fuzz    CASES (20000) random requests made from /openapi.json, and judged by it'
 	@echo 'make simulation  a day on a cluster on paper, with the real scheduler: waits, and what an event costs'
 	@echo 'make check   ruff, ruff format, mypy --strict'
@@ -73,10 +74,12 @@ properties: $(VENV)/.test
 soak: export PYTHONDONTWRITEBYTECODE :=
 soak: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(JOBS) --hypothesis-profile=deep $(SEED:%=--hypothesis-seed=%) --timeout 600 tests/supervisor/scheduler/test_scheduler_histories.py tests/supervisor/scheduler/nodes/test_node_histories.py
-	$(BIN)/python -m tests.supervisor.scheduler.exploration
 	REQUESTS=2000 $(BIN)/python -m pytest -q --timeout 600 tests/faults/supervisors/test_usage_after_kills.py
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SEED:%=--seed %) $(ARGS)
 	$(BIN)/python -m tests.soak --nodes $(NODES) --minutes $(NODES_MINUTES) $(SEED:%=--seed %) $(ARGS)
+
+exploration: $(VENV)/.test
+	$(BIN)/python -m tests.supervisor.scheduler.exploration
 
 fuzz: export PYTHONDONTWRITEBYTECODE :=
 fuzz: $(VENV)/.test

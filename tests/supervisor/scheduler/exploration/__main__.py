@@ -1,4 +1,4 @@
-"""Explores the larger worlds, for ``make soak``: some minutes each."""
+"""Explores the larger worlds, for ``make exploration``: many minutes each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small worlds that are explored: with each test run, and the larger ones with ``make soak``."""
+"""The small worlds that are explored: with each test run, and the larger ones with ``make exploration``."""
 
 from __future__ import annotations
 
