@@ -27,6 +27,7 @@ from supervisor.runtime.key_file_watch import KeyFileWatch
 
 KEYS_INTERVAL_S: Final = 0.25
 """How often the file of keys is looked at while there is a host."""
+_GIVEN_UP: Final = Shutdown(0.0, "the gateway was not reachable for too long: its requests were given up")
 _MAX_LOST: Final = 1000
 OnEnded = Callable[[str], None]
 
@@ -90,9 +91,7 @@ class RemoteGateways:
             self._bus.send(peer, Shutdown(0.0, "the server was started again"))
             return False
         if peer in self._lost:
-            self._bus.send(
-                peer, Shutdown(0.0, "the gateway was not reachable for too long: its requests were given up")
-            )
+            self._bus.send(peer, _GIVEN_UP)
             return False
         self._gateways[peer] = on_ended
         self._record.set_remote_gateways(list(self._gateways))
@@ -104,7 +103,9 @@ class RemoteGateways:
             self._hosts.discard(peer)
             self._peers.remove(peer)
             self._bus.forget(peer)
-        else:
+        elif peer in self._gateways:
+            # It may be connected still, and then says no other Hello. Another gateway takes its place once it hears of this.
+            self._bus.send(peer, _GIVEN_UP)
             self._ended(peer)
 
     def _leaves(self, gateway: str, _message: GatewayLeaves, _payload: bytes) -> None:

@@ -80,6 +80,20 @@ def test_a_gateway_that_was_lost_begins_anew(start_server: StartServer) -> None:
         assert not stream.done
 
 
+def test_a_gateway_that_was_given_up_on_a_whole_connection_begins_anew(start_server: StartServer) -> None:
+    server = start_server("tiny-loop", cluster_address=f"127.0.0.1:{free_port_pair()}", peer_silence=4.0)
+    with (
+        TcpLink(server.settings.cluster_address) as link,
+        RemoteGateway(link.address, token_of(server)) as gateway,
+    ):
+        (pid,) = gateway.gateway_pids()
+        link.hold()
+        wait_for(lambda: gateways_gone(server), "the supervisor has given it up", 30.0)
+        link.heal()
+        wait_for(lambda: gateway.gateway_pids() not in ([pid], []), "another gateway has taken its place", 30.0)
+        wait_for(lambda: gateway.client.chat(LOOP, max_tokens=2).status == 200, "it serves", 30.0)
+
+
 def test_gateways_join_the_next_start_of_the_head(start_server: StartServer, tmp_path: Path) -> None:
     settings = {"cluster_address": f"127.0.0.1:{free_port_pair()}", "state_dir": str(tmp_path / "state")}
     first = start_server("tiny-chat", **settings)
