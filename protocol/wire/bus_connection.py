@@ -185,7 +185,7 @@ class SupervisorDealer:
         self.dealer: Socket | None = None
         """Exists while there is a connection to a supervisor."""
         self._connection: RemoteConnection | None = None
-        """To another node: one that is being made, one that :meth:`open` can use, or that of the dealer."""
+        """The connection to another node: it is being made, or :meth:`open` can use it, or the dealer has it."""
         self._end_noticed = False
         self._unwatch_dealer: Callable[[], None] = lambda: None
         self._unwatch_monitor: Callable[[], None] = lambda: None

@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
 def refusal(hello: Hello) -> Refusal | None:
     """Return why a Hello that came over tcp is refused; None if it is not."""
     if hello.role not in _ROLES:
-        return Refusal("role", f"there is no role {printable(hello.role)}")
+        return Refusal("role", f"unknown role {printable(hello.role)}")
     if not hello.node or hello.node == HEAD:
         return Refusal("head", "processes of the head do not connect over tcp")
     if why := why_no_node_name(hello.node):

@@ -125,14 +125,14 @@ class RemoteRouter:
         return connection
 
     def _hello(self, route: bytes, connection: _Connection, frame: bytes) -> None:
-        """Take the connection for that of the peer which a Hello names, or for that of none if the Hello is refused."""
+        """Assign the connection to the peer that a Hello names, or to none if the Hello is refused."""
         try:
             hello, _ = envelope.decode(frame)
         except envelope.MalformedError:
             return
         refused = refusal(hello)
         if connection.peer not in ("", hello.id):
-            refused = Refusal("twice", f"this connection is that of {connection.peer}")
+            refused = Refusal("twice", f"this connection belongs to {connection.peer}")
         if refused is not None:
             self._refuse(route, hello, refused)
             self._drop(connection.peer)

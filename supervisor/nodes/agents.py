@@ -159,7 +159,7 @@ class NodeAgents:
         facts = snapshot.facts
         why = self._registry.why_refused(facts.name, agent, now)
         if why or facts.name != message.node:
-            why = why or f"its Hello is that of node {message.node}"
+            why = why or f"its Hello names node {message.node}"
             return self._refused(agent, facts.name, Shutdown(0.0, why))
         self._refusals.forget(facts.name)
         self._asked.pop(facts.name, None)  # its answer may be lost with the former connection

@@ -47,7 +47,7 @@ _CASES: Final = (
 
 
 class NodeFigures(msgspec.Struct):
-    """Of one round. Processor time is that of gateway, supervisor and worker, without engines."""
+    """Of one round. Processor time counts gateway, supervisor and worker, but no engine."""
 
     first_ms: float
     """Milliseconds until the token of an answer of one token, one client."""

@@ -128,7 +128,7 @@ def descriptors_open() -> int:
 @pytest.mark.parametrize(
     ("hello", "why"),
     [
-        ({"role": "oracle"}, "there is no role oracle"),
+        ({"role": "oracle"}, "unknown role oracle"),
         ({"role": "gateway", "node": ""}, "the head do not connect over tcp"),
         ({"node": "head"}, "the head do not connect over tcp"),
         ({"node": "../gpu"}, "cannot be the name of a node"),

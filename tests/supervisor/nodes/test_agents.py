@@ -190,7 +190,7 @@ def test_the_end_of_a_process_is_taken_from_the_agent_of_its_node_alone(harness:
     ("hello", "snapshot", "refused", "why"),
     [
         ({"version": 1}, "gpu3", True, "version 1 of the protocol"),
-        ({"node": "gpu4"}, "gpu3", False, "its Hello is that of node gpu4"),
+        ({"node": "gpu4"}, "gpu3", False, "its Hello names node gpu4"),
         ({"node": "gpu2"}, "gpu2", False, "has another agent"),
     ],
     ids=["version", "two names", "second agent"],
