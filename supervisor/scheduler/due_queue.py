@@ -44,14 +44,19 @@ class DueQueue(Generic[T]):
         """What has changed since the last look."""
         return self._changed.values()
 
-    @contextmanager
-    def look(self, now: float) -> Iterator[list[T]]:
-        """Give what is due, in the order in which it was added. If the look fails, it is due again."""
+    def due(self, now: float) -> Iterable[T]:
+        """Return what the next look will give."""
         while self._timers and self._timers[0][0] <= now:
             at, _, one = heapq.heappop(self._timers)
             if one.wake_at == at:
                 one.wake_at = NEVER_DUE
                 self.changed(one)
+        return self.pending
+
+    @contextmanager
+    def look(self, now: float) -> Iterator[list[T]]:
+        """Give what is due, in the order in which it was added. If the look fails, it is due again."""
+        self.due(now)
         due, self._changed = self._changed, {}
         try:
             yield sorted(due.values(), key=_serial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.models.memory import MemoryEstimate
 from protocol.models.nodes import HEAD
@@ -21,6 +21,9 @@ from supervisor.scheduler.memory.fitting import (
     shortfall_of,
 )
 from supervisor.scheduler.policy import GroupPolicy
+
+EVICTED: Final = "it is evicted for another model"
+"""A reason for an engine's end, for the log."""
 
 
 class EvictionReason(enum.StrEnum):

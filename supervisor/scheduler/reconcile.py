@@ -16,16 +16,16 @@ from typing import Final
 from supervisor.scheduler import idle_ttl, known_models, model_changes, spare_workers
 from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import LogDecision, RequestResources
+from supervisor.scheduler.eviction import EVICTED
 from supervisor.scheduler.loads import dry_runs, progress
 from supervisor.scheduler.loads.assignment import (
     LAST_ORDER,
-    EvictionClaim,
     assign_workers,
-    claims_of_settings,
-    models_to_load,
-    release_if_checked,
 )
+from supervisor.scheduler.loads.refusals import release_if_checked
 from supervisor.scheduler.model_states import ModelState
+from supervisor.scheduler.nodes.node_assignment import look_again_by
+from supervisor.scheduler.nodes.reservations import EvictionClaim
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import ALONE_S, ANNOUNCED_AFTER_S, announce_queued, grant_queued
 from supervisor.scheduler.replicas import replica_choice, replication
@@ -35,7 +35,7 @@ from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction
 from supervisor.scheduler.scheduler_node import SchedulerNode
 from supervisor.scheduler.state import SchedulerState
-from supervisor.scheduler.worker_events import EVICTED, stop_reason
+from supervisor.scheduler.worker_events import stop_reason
 
 MAX_REMEMBERED_FAILURES: Final = 64
 """For this many models without a worker, the last failure is remembered."""
@@ -52,7 +52,7 @@ def reconcile(state: SchedulerState, now: float) -> None:
 
 
 def _reconcile(state: SchedulerState, due: list[ReplicaSet], nodes: list[SchedulerNode], now: float) -> None:
-    _note_crowded(state, nodes)
+    _note_nodes(state, nodes)
     for each in due:
         replication.adjust(state, each, now)
     for model in _replicas(due):
@@ -64,45 +64,53 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], nodes: list[Schedul
         _restart(state, model, now)
         if not model.demanded:
             release_if_checked(state, model)
-    candidates = [] if state.closing else models_to_load(state.index.to_load)
-    claims = claims_of_settings(state)
-    if candidates:
-        assign_workers(state, candidates, claims, now)
-    claimed = [state.models[key].replica_set for key in {*claims, *state.claims} if key in state.models]
-    state.claims = claims
+    loads = assign_workers(state, due, _nodes_to_look_at(state, due, nodes), now)
+    claimed = [state.models[key].replica_set for key in loads.claimed if key in state.models]
     due = [each for each in state.index.models.with_changed([*due, *claimed]) if state.knows(each)]
     for model in _replicas(due):
-        _drain_or_resume(state, model, claims.get(model.key))
-        _grant(state, model, claims, now)
-        _finish_drain(state, model, claims.get(model.key), now)
+        claim = state.claims.get(model.key)
+        _drain_or_resume(state, model, claim)
+        _grant(state, model, state.claims, now)
+        _finish_drain(state, model, claim, now)
         announce_queued(state, model, now)
         progress.note_beginning(model, now)
         known_models.let_worker_remember(state, model)
         at_rest = _has_nothing_to_do(model) and replication.is_settled(model.replica_set, now)
         state.index.looked_at(model, waits_or_moves=not at_rest)
-    for each in due:
-        state.index.models.look_again(each, _next_look(each, now))
-    dry_runs.advance_plans(state, candidates, now)
+    for each in {*due, *loads.models}:
+        if state.knows(each):
+            state.index.models.look_again(each, _next_look(state, each, now))
+    dry_runs.advance_plans(state, now)
     if not state.closing:
         spare_workers.replace_silent_workers(state, now)
-        spare_workers.keep_spares(state, candidates, nodes, now)
+        spare_workers.keep_spares(state, loads.nodes, nodes, now)
     _forget_unused(state, now)
     if state.limits.scales and (bundles := state.unmet.changed(now)) is not None:
         state.emit(RequestResources(bundles))
 
 
-def _note_crowded(state: SchedulerState, nodes: Iterable[SchedulerNode]) -> None:
-    """Note on which of these nodes settings may not let all loaded models stay."""
+def _note_nodes(state: SchedulerState, nodes: Iterable[SchedulerNode]) -> None:
+    """Note on which of these nodes settings may not let all loaded models stay, and where nothing may be loaded."""
     for node in nodes:
         crowded = sum(worker.counts_as_loaded for worker in node.workers.values()) > state.limits.models
         (state.index.crowded.add if crowded else state.index.crowded.discard)(node.name)
+        (state.index.troubled.add if node.is_troubled else state.index.troubled.discard)(node.name)
+
+
+def _nodes_to_look_at(state: SchedulerState, due: list[ReplicaSet], nodes: list[SchedulerNode]) -> set[str]:
+    """Return the nodes where loads are to be decided again: one with anything new. Groups can forbid models of all nodes."""
+    if state.policies.groups and (due or nodes):
+        return set(state.nodes)
+    workers = [model.worker for model in _replicas(due) if model.worker is not None]
+    found = {node.name for node in nodes} | {worker.node for worker in workers} | state.index.crowded
+    return found & state.nodes.keys()
 
 
 def _replicas(of: Iterable[ReplicaSet]) -> list[ScheduledModel]:
     return [model for each in of for model in each.replicas]
 
 
-def _next_look(of: ReplicaSet, now: float) -> float:
+def _next_look(state: SchedulerState, of: ReplicaSet, now: float) -> float:
     """Return when time alone may make something due for a model."""
     times = [NEVER_DUE, replication.next_look(of, now)]
     since = of.queue.unannounced_since
@@ -113,6 +121,7 @@ def _next_look(of: ReplicaSet, now: float) -> float:
             times.append(expires_at)
         if pause := model.backoff.pause(now):
             times.append(now + pause)
+        times.append(look_again_by(state, model, now))
         if of.queue:
             times += [grant.began + ALONE_S for grant in model.grants.values() if grant.weight > grant.usual_weight]
     return min(times)
@@ -124,8 +133,13 @@ def _is_settled(state: SchedulerState, now: float) -> bool:
         not state.closing
         and not state.plans
         and state.index.all_at_rest
-        and not any(node.spawn_backoff.pause(now) for node in state.nodes.values())
+        and not any(node.spawn_backoff.pause(now) for node in _troubled_nodes(state))
     )
+
+
+def _troubled_nodes(state: SchedulerState) -> list[SchedulerNode]:
+    known = [state.nodes[name] for name in state.index.troubled if name in state.nodes]
+    return [*known, *state.index.nodes.pending]
 
 
 def _has_nothing_to_do(model: ScheduledModel) -> bool:

@@ -49,6 +49,11 @@ class SchedulerNode:
         self.index.nodes.changed(self)
 
     @property
+    def is_troubled(self) -> bool:
+        """Whether it may be that nothing can be loaded there at present."""
+        return self.draining or self.spawn_problem is not None or self.spawn_backoff.failure is not None
+
+    @property
     def name(self) -> str:
         """Its name: :data:`~protocol.models.nodes.HEAD` is the node of the supervisor."""
         return self.facts.name

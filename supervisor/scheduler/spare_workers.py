@@ -49,27 +49,34 @@ def replace_silent_workers(state: SchedulerState, now: float) -> None:
         )
 
 
-def keep_spares(
-    state: SchedulerState, candidates: list[ScheduledModel], due: Iterable[SchedulerNode], now: float
-) -> None:
+def keep_spares(state: SchedulerState, nodes: Collection[str], due: Iterable[SchedulerNode], now: float) -> None:
     """Start and stop workers until there is one for each waiting model, and each node has the wanted spares.
 
-    ``candidates``: the models to be loaded. ``due``: the nodes to be looked at, besides those for which others wait than at
-    the last reconcile. No spare is started while an engine starts, because that needs the
-    processor, nor while memory is nearly used up.
+    ``nodes``: where other models may wait now than at the last reconcile. ``due``: the nodes to be looked at even if as many
+    wait as then. No spare is started while an engine starts, because that needs the processor, nor while memory is nearly
+    used up.
     """
-    unassigned = Counter(plan.node or HEAD for plan in state.due_plans())
-    for model in candidates:
-        waits = model.worker is None and (model.order is not None or not model.is_lead)
-        if waits and (model.name, model.search.node) not in state.copies:
-            unassigned[model.search.node] += 1
-    others = {*unassigned, *state.unassigned}
-    others = {name for name in others if name in state.nodes and unassigned[name] != state.unassigned[name]}
-    state.unassigned = unassigned
-    for node in state.index.nodes.with_changed([*due, *(state.nodes[name] for name in others)]):
+    changed = set()
+    for name in nodes:
+        waiting = sum(_waits_for_worker(state, each.model, name) for each in state.reservations.on(name))
+        if waiting != state.unassigned[name]:
+            changed.add(name)
+            state.unassigned[name] = waiting
+    planned = Counter(plan.node or HEAD for plan in state.due_plans())
+    changed |= {name for name in {*planned, *state.planned} if planned[name] != state.planned[name]}
+    state.planned = planned
+    others = [state.nodes[name] for name in changed if name in state.nodes]
+    for node in state.index.nodes.with_changed([*due, *others]):
         if state.nodes.get(node.name) is node:
-            _keep_spares(state, node, unassigned[node.name], now)
+            _keep_spares(state, node, state.unassigned[node.name] + planned[node.name], now)
             state.index.nodes.look_again(node, _next_look(state, node, now))
+
+
+def _waits_for_worker(state: SchedulerState, model: ScheduledModel, node: str) -> bool:
+    """Return whether a model waits for a worker on a node."""
+    if model.worker is not None or model.search.node != node or (model.name, node) in state.copies:
+        return False
+    return model.demanded and (model.order is not None or not model.is_lead)
 
 
 def _next_look(state: SchedulerState, node: SchedulerNode, now: float) -> float:

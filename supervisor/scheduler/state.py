@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
@@ -18,6 +18,8 @@ from supervisor.scheduler.backoff import FailedChecks
 from supervisor.scheduler.crash_record import CrashRecord
 from supervisor.scheduler.effects import Effect, KillAfter, KillWorker, SendMessage
 from supervisor.scheduler.inputs import FileLocations, SchedulerLimits
+from supervisor.scheduler.nodes.node_bounds import BoundFigures
+from supervisor.scheduler.nodes.reservations import EvictionClaim, LoadReservations
 from supervisor.scheduler.nodes.unmet_demand import UnmetDemand
 from supervisor.scheduler.policy import FixedPolicies, PolicySource
 from supervisor.scheduler.replicas.replica_set import ReplicaSet
@@ -25,9 +27,6 @@ from supervisor.scheduler.scheduled_model import NEVER, ScheduledModel
 from supervisor.scheduler.scheduled_worker import Eviction, PendingPlan, ScheduledWorker
 from supervisor.scheduler.scheduler_node import LostNode, SchedulerNode
 from supervisor.scheduler.state_index import StateIndex
-
-if TYPE_CHECKING:  # claims are made from the state
-    from supervisor.scheduler.loads.assignment import EvictionClaim
 
 MAX_PAST_USES: Final = 256
 """For how many models that are not loaded the time of last use is remembered."""
@@ -81,8 +80,17 @@ class SchedulerState:
         """Evictions that are over, and are logged when the memory has been read again."""
         self.unassigned: Counter[str] = Counter()
         """Node → how many models waited for a worker there at the last reconcile."""
+        self.planned: Counter[str] = Counter()
+        """The same for dry runs."""
+        self.reservations = LoadReservations()
         self.claims: dict[str, EvictionClaim] = {}
-        """The claims on models that the last reconcile has found."""
+        """The claims on models that the last reconcile has found, by key."""
+        self.settings_claims: Collection[str] = ()
+        """The keys of those that no load has."""
+        self.figures: dict[str, BoundFigures] = {}
+        """Node → what a load can find there at best, until something changes there."""
+        self.nodes_version = 0
+        """How often a node has joined or left, or what one says of itself has changed."""
         self.counters: dict[str, int] = {}
         self.past_use: dict[str, float] = {}
         """The time of last use of models that are otherwise forgotten."""

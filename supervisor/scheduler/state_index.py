@@ -58,6 +58,8 @@ class StateIndex:
         """Those of which nothing was left then, except the memory of their failures."""
         self.crowded: set[str] = set()
         """The nodes where more models were loaded than may be of one type when they were looked at last."""
+        self.troubled: set[str] = set()
+        """The nodes where nothing may be loaded at present: they drain, or worker processes did not start there last."""
         self.workers_in: dict[WorkerState, dict[str, ScheduledWorker]] = {state: {} for state in WorkerState}
         self.running: dict[RequestKey, ScheduledModel] = {}
         self.waiting: dict[RequestKey, ReplicaSet] = {}

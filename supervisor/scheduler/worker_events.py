@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from msgspec import structs
 
@@ -14,15 +14,13 @@ from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import idle_ttl, model_changes, spare_workers
 from supervisor.scheduler.effects import LogDecision
+from supervisor.scheduler.eviction import EVICTED
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.replicas import replication
 from supervisor.scheduler.scheduled_model import ScheduledModel, satisfies, with_model
 from supervisor.scheduler.state import SchedulerState
 from supervisor.scheduler.view_values import AttemptView, attempt_view
-
-EVICTED: Final = "it is evicted for another model"
-"""A reason for an engine's end, for the log."""
 
 # ---- a load ------------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,13 @@ LIMITED_KEYS: Final = STEADY_KEYS[:3]
 class ScheduledCluster:
     """A day on the cluster, event by event."""
 
-    def __init__(self, traffic: Traffic, size: ClusterSize, faults: Faults = NO_FAULTS) -> None:
+    def __init__(
+        self,
+        traffic: Traffic,
+        size: ClusterSize,
+        faults: Faults = NO_FAULTS,
+        scheduler_type: type[Scheduler] = Scheduler,
+    ) -> None:
         self.traffic, self.size, self.faults = traffic, size, faults
         self.clock, self.tally, self.watch = PaperClock(), RequestTally(), Stopwatch()
         self.models = {model.name: model for model in traffic.models}
@@ -46,7 +52,7 @@ class ScheduledCluster:
         self._draw = random.Random(traffic.seed + 1)
         names = itertools.count(1)
         limits = SchedulerLimits(models=size.models_of_node, queue_requests=1000, memory_reserve=0)
-        self.scheduler = Scheduler(limits, lambda: f"w{next(names)}")
+        self.scheduler = scheduler_type(limits, lambda: f"w{next(names)}")
         self.nodes = {HEAD, *(f"node{number:03}" for number in range(2, size.nodes + 1))}
         for node in sorted(self.nodes - {HEAD}):
             self._join(node)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.simulation.engines import GB, virtual_models
 from tests.simulation.first_come import FirstComeCluster
 from tests.simulation.growth import cluster
 from tests.simulation.measures import DayResult, jain, size_of
 from tests.simulation.paper_clock import PaperClock
 from tests.simulation.scheduled_cluster import ScheduledCluster
-from tests.simulation.virtual_parts import Faults
+from tests.simulation.traffic import Traffic
+from tests.simulation.virtual_parts import ClusterSize, Faults
+from tests.supervisor.scheduler.twin_scheduler import TwinScheduler
 
 
 def small_day(seed: int) -> DayResult:
@@ -31,6 +36,17 @@ def test_every_request_of_a_day_ends_once() -> None:
 def test_a_day_can_be_repeated() -> None:
     assert small_day(7) == small_day(7)
     assert small_day(7) != small_day(8)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_look_at_everything_decides_the_same(seed: int) -> None:
+    """Six nodes with little memory, whose engines and nodes fail often: the twin looks at everything after each event."""
+    traffic = Traffic(virtual_models(36, 0.6, 0.2, seed), 120, 10.0, seed)
+    faults = Faults(engine_death=4.0, node_loss=9.0)
+    cluster_of_six = ScheduledCluster(traffic, ClusterSize(6, 24, 64 * GB), faults, TwinScheduler)
+    result, _ = cluster_of_six.run()
+    assert result.loads > 10
+    assert sum(result.ends.values()) == result.requests > 15
 
 
 def test_first_come_first_served_gets_the_same_requests() -> None:

@@ -24,7 +24,7 @@ from supervisor.scheduler.eviction import (
     Verdict,
     decide_eviction,
 )
-from supervisor.scheduler.loads import assignment
+from supervisor.scheduler.loads import assignment, refusals
 from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.nodes.node_assignment import NodeAssignment
 from supervisor.scheduler.nodes.node_search import CheckedNeed
@@ -74,11 +74,12 @@ def worker_gone(state: SchedulerState, worker_id: str, failure: Failure) -> None
         _refuse(state, worker.plan, failure)
 
 
-def advance_plans(state: SchedulerState, candidates: Iterable[ScheduledModel], now: float) -> None:
-    """Give spare workers to plans, and answer those whose models were checked. ``candidates``: the models to be loaded."""
+def advance_plans(state: SchedulerState, now: float) -> None:
+    """Give spare workers to plans, and answer those whose models were checked."""
     if not state.plans:
         return
-    nodes = NodeAssignment(state, NodeViews(state, (), now), now)
+    candidates = assignment.models_to_load(state)
+    nodes = NodeAssignment(state, NodeViews(state, now), now)
     due = state.due_plans()
     for plan in list(state.plans):
         refusal = answers.server_ends(state) if state.closing else spare_workers.refusal_without_workers(state, now)
@@ -180,7 +181,7 @@ def _plan(
         evictions=[
             _eviction(each, names[each.model].value, now) for each in loaded if not each.leaving and each.model in names
         ],
-        refusal=assignment.refusal_of(spec.name, estimate, verdict),
+        refusal=refusals.refusal_of(spec.name, estimate, verdict),
         node=plan.node if len(state.nodes) > 1 else "",
     )
 

@@ -29,7 +29,8 @@ class KnownMemory:
         """Nothing was read yet."""
         self.capacities: Mapping[str, Capacity] = {}
         """By place."""
-        self._read_at = -math.inf
+        self.read_at = -math.inf
+        """When that was, in monotonic seconds."""
         self.changes = 0
         """How often something has changed it that the scheduler knows of."""
         self._changes_read = -1
@@ -48,7 +49,7 @@ class KnownMemory:
         self._known = {
             each.place: each.free + sum(engine.get(each.place, 0) for engine in engines) for each in capacities
         }
-        self._read_at, self._changes_read = now, self.changes
+        self.read_at, self._changes_read = now, self.changes
 
     def changed(self) -> None:
         """Note that the memory must be read again before anything is decided by it."""
@@ -62,11 +63,11 @@ class KnownMemory:
     @property
     def was_read(self) -> bool:
         """Whether it was ever read."""
-        return self._read_at > -math.inf
+        return self.read_at > -math.inf
 
     def outdated(self, now: float, seconds: float = OUTDATED_S) -> bool:
         """Return whether the memory must be read again, because that was ``seconds`` ago or something has changed it."""
-        return self.unknown or now - self._read_at >= seconds
+        return self.unknown or now - self.read_at >= seconds
 
     def short(self, now: float) -> None:
         """Note that it is nearly used up. To be told again as long as that is so."""
@@ -88,6 +89,10 @@ class KnownMemory:
         if not self._departed:
             self._known_before = self._known
         self._departed.append(_Departure(held, now + FREEING_S))
+
+    def freed_at(self, now: float) -> float:
+        """Return when the next engine that has ended counts as gone; infinite if all do."""
+        return min((each.until for each in self._departed if each.until > now), default=math.inf)
 
     def available(self, host_reserve: int, device_reserve: int, now: float, node: str = "") -> AvailableMemory:
         """Return the memory for models, as it was read last. ``node``: as in :class:`AvailableMemory`."""

@@ -6,28 +6,32 @@ with one node, nothing is to be chosen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
-
-from msgspec import structs
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import LoadProgressed, LoadStage
-from protocol.models.memory import MemoryEstimate
-from protocol.models.nodes import HEAD, NodeNeeds, unsuitable
+from protocol.models.memory import HOST, MemoryEstimate
+from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerState
-from supervisor.scheduler import model_changes, spare_workers
+from supervisor.scheduler import model_changes
+from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import FetchFiles, LogDecision
+from supervisor.scheduler.memory import fitting
+from supervisor.scheduler.memory.known_memory import OUTDATED_S
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.nodes import node_choice
+from supervisor.scheduler.nodes.node_bounds import LOWEST, Bound, Demand, bound_of
 from supervisor.scheduler.nodes.node_choice import Effort, Offer, offer_of
 from supervisor.scheduler.nodes.node_views import NodeViews, request_of
+from supervisor.scheduler.nodes.reservations import LAST_POSITION, Position
+from supervisor.scheduler.nodes.suitability import lost_nodes, obstacle, suitable_nodes, suits
 from supervisor.scheduler.nodes.unmet_demand import bundle_of
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.replicas import replication
 from supervisor.scheduler.scheduled_model import ScheduledModel
-from supervisor.scheduler.scheduler_node import LostNode
 from supervisor.scheduler.state import SchedulerState
 
 READ_S: Final = 2.0
@@ -40,6 +44,8 @@ NODE_RETRY_S: Final = 30.0
 """When a client may ask again for a model that no present node suits."""
 NODE_RETURN_S: Final = 30.0
 """What waits for a model that only lost nodes suit is refused when the last of them has been lost for this long."""
+_ROUNDING: Final = 256
+"""Bytes by which what a model needs on another node may differ from what it needs where it was checked."""
 _MAX_NAMED: Final = 4
 """A refusal names this many nodes."""
 
@@ -62,56 +68,55 @@ class NodeAssignment:
         """Nothing is chosen yet."""
         self._state, self._views, self._now = state, views, now
 
-    def node_for(self, model: ScheduledModel, spec: ModelSpec) -> str:
+    def node_for(self, model: ScheduledModel, spec: ModelSpec, position: Position) -> str:
         """Return the node where a model is checked or loaded next; empty if it waits for something else, or was refused."""
         worker, search = model.worker, model.search
-        if model.state is ModelState.CHECKING and worker is not None:
-            return worker.node
-        nodes = suitable_nodes(self._state, model, spec, self._now)
         if worker is not None:
-            if worker.node in nodes:
+            if model.state is ModelState.CHECKING or suits(self._state, model, spec, worker.node, self._now):
                 return worker.node
             self.leave(model)
-        if not nodes:
-            if model.is_lead and self._waits_for_lost(spec):
-                self.note_unmet(model, spec, node_choice.estimate_of_size(spec.size))
-            else:
-                self._refuse(model, spec)
-            return ""
-        if search.node not in nodes:
-            search.node = nodes[0] if len(nodes) == 1 else self._choose(model, spec, nodes)
+        if not (search.node and suits(self._state, model, spec, search.node, self._now)):
+            search.node = ""
+            nodes = suitable_nodes(self._state, model, spec, self._now)
+            if not nodes:
+                if model.is_lead and self._waits_for_lost(spec):
+                    self.note_unmet(model, spec, node_choice.estimate_of_size(spec.size))
+                else:
+                    self._refuse(model, spec)
+                return ""
+            search.node = nodes[0] if len(nodes) == 1 else self._choose(model, spec, nodes, position)
         return search.node if search.node and self._has_files(model, spec, search.node) else ""
 
-    def compare(self, model: ScheduledModel, spec: ModelSpec, present: Offer) -> OtherNodes:
+    def compare(self, model: ScheduledModel, spec: ModelSpec, present: Offer, position: Position) -> OtherNodes:
         """Return what the other nodes offer to a checked model, whose ``present`` node would take some effort."""
-        if present.effort < Effort.PINNED_MODELS and self._now - model.search.compared_at < COMPARE_S:
+        model.search.compares = True
+        if present.effort < Effort.PINNED_MODELS and not _compares_now(model, self._now):
             return OtherNodes()
         others = [name for name in suitable_nodes(self._state, model, spec, self._now) if name != present.node]
-        model.search.compares = bool(others)
         if not others or self._others_leave_for(model):
+            model.search.compared_at = self._now
             return OtherNodes()
         if not self._are_read(model, others):
             return OtherNodes(unknown=True)
         model.search.compared_at = self._now
-        offers = self._offers(model, spec, others, may_displace=model.may_displace(self._now))
-        found = node_choice.best(offers)
-        if found is not None and found.effort < min(present.effort, Effort.PINNED_MODELS):
-            return OtherNodes(found.node)
-        return OtherNodes(refusals=offers if present.effort >= Effort.PINNED_MODELS else ())
+        found = self._best(model, spec, others, position, below=min(present.effort, Effort.PINNED_MODELS))
+        if found is not None or present.effort < Effort.PINNED_MODELS:
+            return OtherNodes(found.node if found is not None else "")
+        return OtherNodes(refusals=self._offers(model, spec, others, position))
 
     def best_now(self, model: ScheduledModel, spec: ModelSpec, present: str = "") -> Offer | None:
         """Return the best offer for a model by what is known now; None if no node suits it. ``present``: where it was checked."""
         if model.worker is not None and model.worker.serves:
             present, nodes = model.worker.node, [model.worker.node]
         else:
-            nodes = suitable_nodes(self._state, model, spec, self._now)
-        return node_choice.best(self._offers(model, spec, nodes, may_displace=True), present)
+            nodes = list(suitable_nodes(self._state, model, spec, self._now))
+        return node_choice.best(self._offers(model, spec, nodes, LAST_POSITION, may_displace=True), present)
 
     def refusal(self, model: ScheduledModel, spec: ModelSpec) -> Failure:
         """Return why no node suits a model."""
         state, now = self._state, self._now
         failed = [each.failure for each in model.search.failed_copies.values() if each.until > now]
-        obstacles = [f"{name}: {_obstacle(state, model, spec.needs, name, now)}" for name in state.nodes]
+        obstacles = [f"{name}: {obstacle(state, model, spec.needs, name, now)}" for name in state.nodes]
         rest = f"; and {len(obstacles) - _MAX_NAMED} further nodes" if len(obstacles) > _MAX_NAMED else ""
         reason = f"Model {model.name} can run on no node of this server ({'; '.join(obstacles[:_MAX_NAMED])}{rest})"
         if lost := lost_nodes(state, spec):
@@ -141,7 +146,7 @@ class NodeAssignment:
         """A model cannot be loaded now on any node."""
         if self._state.limits.scales and not spec.elsewhere:
             on_devices = any("gpu" in each.device.split() for each in spec.backends) or "gpu" in spec.device.split()
-            self._state.unmet.note(model.key, bundle_of(spec, estimate, on_devices=on_devices), self._now)
+            self._state.unmet.note(model.key, bundle_of(spec, estimate, on_devices=on_devices))
 
     def _others_leave_for(self, model: ScheduledModel) -> bool:
         """Return whether models already leave for this one: then it is loaded where they were."""
@@ -150,12 +155,55 @@ class NodeAssignment:
             for worker in self._state.index.workers_in[WorkerState.LEAVING].values()
         )
 
-    def _choose(self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str]) -> str:
+    def _choose(self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str], position: Position) -> str:
         """Return the best of several nodes; empty until their memory was read."""
         if not self._are_read(model, nodes):
             return ""
-        found = node_choice.best(self._offers(model, spec, nodes, may_displace=model.may_displace(self._now)))
+        found = self._best(model, spec, nodes, position)
         return found.node if found is not None else ""
+
+    def _best(
+        self,
+        model: ScheduledModel,
+        spec: ModelSpec,
+        nodes: Sequence[str],
+        position: Position,
+        below: int = Effort.MORE_MEMORY + 1,
+    ) -> Offer | None:
+        """Return the best offer that takes less effort than ``below``; None if there is none."""
+        found: Offer | None = None
+        for bound, name in self._bounds(model, spec, nodes, below):
+            if found is not None and bound > found.order:
+                break
+            (offer,) = self._offers(model, spec, [name], position)
+            if offer.effort < below and (found is None or offer.order < found.order):
+                found = offer
+        return found
+
+    def _bounds(
+        self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str], below: int
+    ) -> Iterator[tuple[Bound, str]]:
+        """Yield nodes that may offer less effort than ``below``, the lowest bound first."""
+        least = fitting.least_need(self._known_estimate(model, spec))
+        on_host = least.get(HOST, 0)
+        rest = sum(least.values()) - on_host
+        ranked = []
+        for name in nodes:
+            bound = LOWEST
+            if name not in model.search.checks:
+                figures = self._views.figures(name)
+                host, devices = on_host + rest, 0
+                if figures.devices and self._on_devices(spec, name):
+                    host, devices = (on_host, rest) if rest else (0, on_host)
+                demand = Demand(
+                    model.type, host, devices, _ROUNDING if len(least) > 1 or len(figures.devices) > 1 else 0
+                )
+                bound = bound_of(figures, demand, has_files=self._views.has_files(name, spec), below=below)
+            if bound < (below,):
+                ranked.append((bound, name))
+        heapq.heapify(ranked)
+        while ranked:
+            yield heapq.heappop(ranked)
 
     def _are_read(self, model: ScheduledModel, nodes: Sequence[str]) -> bool:
         """Return whether the memory of nodes was read lately. After a while, a choice goes by older figures."""
@@ -167,15 +215,22 @@ class NodeAssignment:
         return now - search.waits_since >= READ_TIMEOUT_S
 
     def _offers(
-        self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str], *, may_displace: bool
+        self,
+        model: ScheduledModel,
+        spec: ModelSpec,
+        nodes: Sequence[str],
+        position: Position,
+        *,
+        may_displace: bool | None = None,
     ) -> list[Offer]:
+        """Return what nodes offer. ``may_displace``: whether models may be evicted; None: as the model's failures allow."""
         siblings = {each.key for each in model.replica_set.replicas if each is not model}
         return [
             offer_of(
-                self._views.of(name, spec),
+                self._views.of(name, spec, position),
                 request_of(model, spec, self._state.nodes[name].facts, self._estimate_on(model, spec, name)),
                 siblings=siblings,
-                may_displace=may_displace,
+                may_displace=model.may_displace(self._now) if may_displace is None else may_displace,
             )
             for name in nodes
         ]
@@ -185,11 +240,18 @@ class NodeAssignment:
         found = model.search.estimate_on(name, spec)
         if found is not None:
             return found
+        capacities = self._views.limits(name).memory.capacities
+        estimate = self._known_estimate(model, spec)
+        return node_choice.carried_over(estimate, capacities, on_devices=self._on_devices(spec, name))
+
+    def _known_estimate(self, model: ScheduledModel, spec: ModelSpec) -> MemoryEstimate:
+        """Return what a model needs on some node, or what is known of that by its size."""
         checks = (each.estimate for each in model.search.checks.values() if each.spec == spec)
-        estimate = next(checks, node_choice.estimate_of_size(spec.size))
-        backend = backend_on(spec, self._state.nodes[name].facts)
-        on_devices = "gpu" in with_backend(spec, backend).device.split()
-        return node_choice.carried_over(estimate, self._views.limits(name).memory.capacities, on_devices=on_devices)
+        return next(checks, node_choice.estimate_of_size(spec.size))
+
+    def _on_devices(self, spec: ModelSpec, name: str) -> bool:
+        """Return whether the engine of a model would compute on devices of a node."""
+        return "gpu" in with_backend(spec, backend_on(spec, self._state.nodes[name].facts)).device.split()
 
     def _has_files(self, model: ScheduledModel, spec: ModelSpec, name: str) -> bool:
         """Return whether a node has the files of a model; otherwise, they are copied to it."""
@@ -211,43 +273,45 @@ class NodeAssignment:
         self.note_unmet(model, spec, node_choice.estimate_of_size(spec.size))
         if not model.is_lead:
             replication.give_up(self._state, model, self._now)
-            return
-        answers.refuse_unserved(self._state, model, self.refusal(model, spec))
+        elif model.order is not None:
+            answers.refuse_unserved(self._state, model, self.refusal(model, spec))
 
 
-def lost_nodes(state: SchedulerState, spec: ModelSpec) -> list[tuple[str, LostNode]]:
-    """Return the lost nodes that could run a model; the one that was lost last is the last."""
-    return [(name, node) for name, node in state.lost_nodes.items() if not unsuitable(spec.needs, node.facts)]
+def look_again_by(state: SchedulerState, model: ScheduledModel, now: float) -> float:
+    """Return when a model that waits for its load must be looked at again, even if nothing changes until then."""
+    reserved = state.reservations.of(model)
+    if reserved is None:
+        return NEVER_DUE
+    if not reserved.node:
+        return now
+    memory = state.nodes[reserved.node].memory
+    times = [memory.freed_at(now)]
+    if model.state is ModelState.CHECKED:
+        times.append(now if memory.unknown else memory.read_at + OUTDATED_S)
+        if model.search.compares:
+            times.append(max(now, model.search.compared_at + COMPARE_S))
+    return min(times)
 
 
-def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> list[str]:
-    """Return the nodes where a model can be loaded, whatever is loaded there."""
-    if spec.elsewhere or (len(state.nodes) == 1 and spec.needs == NodeNeeds() and not state.nodes[HEAD].draining):
-        return [HEAD]
-    found = [name for name in state.nodes if not _obstacle(state, model, spec.needs, name, now)]
-    if (
-        not found
-        and spec.needs.backends
-        and not (state.lost_nodes and lost_nodes(state, spec))
-        and not _obstacle(state, model, structs.replace(spec.needs, backends=[]), HEAD, now)
-    ):
-        return [HEAD]  # its check says what could be installed
-    return found
+def _compares_now(model: ScheduledModel, now: float) -> bool:
+    return now >= model.search.compared_at + COMPARE_S
 
 
 def wants_memory(state: SchedulerState, now: float) -> list[str]:
-    """Return the nodes whose memory must be read before the next decision."""
+    """Return the nodes whose memory must be read before the next decision: those at which it will look."""
     wanted = {ended.node for ended in state.ended_evictions}
-    changed = {model for each in state.index.models.pending for model in each.replicas}
-    for model in changed | state.index.to_load:
+    models = {model for each in state.index.models.due(now) for model in each.replicas}
+    for node in state.index.nodes.due(now):
+        models.update(each.model for each in state.reservations.on(node.name))
+    for model in models:
         worker = model.worker
         if worker is not None and model.state is ModelState.CHECKED and state.node_of(worker).memory.outdated(now):
             wanted.add(worker.node)
         if len(state.nodes) > 1 and model.demanded and model.spec is not None:
             wanted.update(_nodes_to_read(state, model, model.spec, now))
     for plan in state.plans:
-        node = state.nodes.get(plan.node)
-        if plan.estimate is not None and node is not None and node.memory.outdated(now):
+        planned = state.nodes.get(plan.node)
+        if plan.estimate is not None and planned is not None and planned.memory.outdated(now):
             wanted.add(plan.node)
     return sorted(wanted)
 
@@ -255,25 +319,9 @@ def wants_memory(state: SchedulerState, now: float) -> list[str]:
 def _nodes_to_read(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> list[str]:
     """Return the nodes whose memory must be read for the choice of a model's node."""
     if model.worker is not None:
-        if model.state is not ModelState.CHECKED or not model.search.compares:
+        if model.state is not ModelState.CHECKED or not model.search.compares or not _compares_now(model, now):
             return []
     elif model.search.node or model.state not in (ModelState.ABSENT, ModelState.QUEUED):
         return []
     nodes = suitable_nodes(state, model, spec, now)
     return [name for name in nodes if len(nodes) > 1 and state.nodes[name].memory.outdated(now, READ_S)]
-
-
-def _obstacle(state: SchedulerState, model: ScheduledModel, needs: NodeNeeds, name: str, now: float) -> str:
-    """Return why a model cannot be loaded on a node, as a clause about the node; empty if it can."""
-    node = state.nodes[name]
-    if node.draining:
-        return "its models are leaving it"
-    if problem := unsuitable(needs, node.facts):
-        return problem
-    failed = model.search.failed_copies.get(name)
-    if failed is not None and failed.until > now:
-        return failed.failure.message
-    if len(state.nodes) == 1 or (model.worker is not None and model.worker.node == name):
-        return ""  # it needs no other worker than the one that it has there
-    refusal = spare_workers.refusal_on(node, now)
-    return refusal.message if refusal is not None else ""

@@ -21,10 +21,14 @@ def node_joined(state: SchedulerState, facts: NodeFacts, now: float) -> None:
     """A node is in the server, or what it says of itself has changed."""
     state.settled = False
     state.lost_nodes.pop(facts.name, None)
+    state.nodes_version += 1
     if facts.name in state.nodes:
         state.nodes[facts.name].facts = facts
+        state.nodes[facts.name].changed()
     else:
         state.nodes[facts.name] = SchedulerNode(facts, state.limits.restarts, state.index, now)
+        if len(state.nodes) == 2:  # where something happens matters from now on
+            state.look_at_all()
 
 
 def node_drains(state: SchedulerState, name: str, draining: bool) -> None:
@@ -55,6 +59,12 @@ def node_left(state: SchedulerState, name: str, failure: Failure, now: float, *,
         state.lost_nodes[name] = LostNode(node.facts, now)
         while len(state.lost_nodes) > MAX_LOST_NODES:
             del state.lost_nodes[next(iter(state.lost_nodes))]
+    state.nodes_version += 1
+    state.figures.pop(name, None)
+    for reserved in state.reservations.on(name):
+        reserved.model.replica_set.changed()
+    if len(state.nodes) == 1:
+        state.look_at_all()
     state.copies = {copy: progress for copy, progress in state.copies.items() if copy[1] != name}
     state.ended_evictions = [ended for ended in state.ended_evictions if ended.node != name]
     for model in state.models.values():
@@ -80,4 +90,5 @@ def files_fetched(state: SchedulerState, model_name: str, node: str, failure: Fa
     copy = FailedCopy(failure, now + state.limits.restarts.most)
     for model in state.models.values():
         if model.name == model_name:
+            model.replica_set.changed()
             model.search.failed_copies[node] = copy

@@ -24,10 +24,18 @@ class FailedCopy(NamedTuple):
     until: float
 
 
+class SuitedNodes(NamedTuple):
+    """The nodes that have what a spec demands, among those of the server at some time."""
+
+    spec: ModelSpec
+    nodes_version: int
+    names: list[str]
+
+
 class NodeSearch:
     """The node that was chosen for a model, and what its choice depends on."""
 
-    __slots__ = ("checks", "compared_at", "compares", "failed_copies", "node", "waits_since")
+    __slots__ = ("checks", "compared_at", "compares", "failed_copies", "node", "suited", "waits_since")
 
     def __init__(self) -> None:
         """No node was chosen yet."""
@@ -36,13 +44,15 @@ class NodeSearch:
         self.waits_since: float | None = None
         """Since when the choice waits for the memory of nodes to be read; None if it does not."""
         self.compares = False
-        """Whether it does not fit where it was checked, so that the memory of other nodes matters."""
+        """Whether it does not fit where it was checked, so that it is compared with other nodes."""
         self.compared_at = -math.inf
         """When the other nodes were looked at last."""
         self.checks: dict[str, CheckedNeed] = {}
         """By node: what the last check there has found."""
         self.failed_copies: dict[str, FailedCopy] = {}
         """By node."""
+        self.suited: SuitedNodes | None = None
+        """Those that were found last."""
 
     def over(self) -> None:
         """Its engine is started, or nothing wants it any more: the next load chooses anew."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from protocol.models.memory import MemoryEstimate
@@ -11,7 +12,9 @@ from protocol.worker_states import WorkerState
 from supervisor.scheduler.eviction import LoadedModel, LoadLimits, LoadRequest
 from supervisor.scheduler.memory import fitting, memory_events
 from supervisor.scheduler.memory.fitting import ModelMemory
+from supervisor.scheduler.nodes.node_bounds import BoundFigures, figures_of
 from supervisor.scheduler.nodes.node_choice import NodeView
+from supervisor.scheduler.nodes.reservations import LoadReservations, Position
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduled_worker import ScheduledWorker
 from supervisor.scheduler.state import SchedulerState
@@ -20,27 +23,42 @@ from supervisor.scheduler.state import SchedulerState
 class NodeViews:
     """The nodes, while workers are assigned: each decision changes what later ones see."""
 
-    def __init__(self, state: SchedulerState, claimed: Collection[str], now: float) -> None:
-        """``claimed``: the keys of the models that leave anyway."""
-        self._state, self._now = state, now
-        self._leaving = set(claimed)
+    def __init__(
+        self,
+        state: SchedulerState,
+        now: float,
+        claimed: Collection[str] = (),
+        reservations: LoadReservations | None = None,
+    ) -> None:
+        """``claimed``: the keys of the models that leave anyway. ``reservations``: what waits; None: nothing counts."""
+        self._state, self._now, self._claimed = state, now, claimed
+        self._reservations = reservations if reservations is not None else LoadReservations()
         self._loaded: dict[str, dict[str, LoadedModel]] = {}
         """Node → what is loaded there, for the nodes that were looked at."""
+        self._counted: Counter[str] = Counter()
+        """Node → how many of its reservations are in that."""
         self._limits: dict[str, LoadLimits] = {}
 
-    def of(self, node: str, spec: ModelSpec) -> NodeView:
-        """Return what a load finds on a node. Of other nodes, only what groups may forbid beside it matters."""
-        found = list(self._on(node).values())
+    def of(self, node: str, spec: ModelSpec, position: Position) -> NodeView:
+        """Return what a load finds on a node. Of other nodes, only what groups may forbid beside it matters.
+
+        ``position``: that of the load. The ones before it count; none is behind one that was looked at before.
+        """
+        found = list(self._on(node, position).values())
         if self._state.policies.groups:
-            found += [each for name in self._state.nodes if name != node for each in self._on(name).values()]
-        files = self._state.files
+            found += [each for name in self._state.nodes if name != node for each in self._on(name, position).values()]
         return NodeView(
             node,
             found,
             self.limits(node),
             memory_read=self._state.nodes[node].memory.was_read,
-            has_files=node == HEAD or files is None or files.has(node, spec),
+            has_files=self.has_files(node, spec),
         )
+
+    def has_files(self, node: str, spec: ModelSpec) -> bool:
+        """Return whether a node has the files of a model."""
+        files = self._state.files
+        return node == HEAD or files is None or files.has(node, spec)
 
     def limits(self, node: str) -> LoadLimits:
         """Return how much may be loaded on a node."""
@@ -49,25 +67,41 @@ class NodeViews:
             self._limits[node] = LoadLimits(self._state.limits.models, memory, self._state.policies.groups)
         return self._limits[node]
 
-    def add(self, request: LoadRequest, context: int = 0) -> None:
-        """A model is about to be loaded: later loads see it as loaded, with all of its memory to come."""
-        self._on(request.node)[request.model] = model_ahead(request, context, self._now)
+    def figures(self, node: str) -> BoundFigures:
+        """Return the figures of a node for bounds. The state keeps them until something changes on the node."""
+        found = self._state.figures.get(node)
+        if found is None:
+            read = self._state.nodes[node].memory.was_read
+            found = figures_of(self._present(node), self._reservations.on(node), self.limits(node), read=read)
+            self._state.figures[node] = found
+        return found
 
-    def _on(self, node: str) -> dict[str, LoadedModel]:
-        """Return what is loaded on a node, by key."""
-        if node not in self._loaded:
-            self._loaded[node] = {
-                model.key: loaded_model(model, worker, leaving=model.key in self._leaving)
-                for worker, model in loaded_workers(self._state.nodes[node].workers.values())
-            }
-        return self._loaded[node]
+    def _present(self, node: str) -> list[LoadedModel]:
+        return [
+            loaded_model(model, worker, leaving=model.key in self._claimed)
+            for worker, model in loaded_workers(self._state.nodes[node].workers.values())
+        ]
 
-    def leave(self, keys: Collection[str]) -> None:
-        """These models leave."""
-        self._leaving.update(keys)
-        for loaded in self._loaded.values():
-            for key in keys & loaded.keys():
-                loaded[key] = loaded[key]._replace(leaving=True)
+    def _on(self, node: str, position: Position) -> dict[str, LoadedModel]:
+        """Return what is loaded on a node, and what is about to be before a position, by key."""
+        loaded = self._loaded.get(node)
+        if loaded is None:
+            loaded = self._loaded[node] = {each.model: each for each in self._present(node)}
+        reserved = self._reservations.on(node)
+        while self._counted[node] < len(reserved) and reserved[self._counted[node]].position < position:
+            each = reserved[self._counted[node]]
+            if each.ahead is not None:
+                loaded[each.ahead.model] = each.ahead
+            self._leave(each.claims)
+            self._counted[node] += 1
+        return loaded
+
+    def _leave(self, keys: Iterable[str]) -> None:
+        """These models leave, for a load on the same node, or on another one because of groups."""
+        for key in keys:
+            for loaded in self._loaded.values():
+                if key in loaded:
+                    loaded[key] = loaded[key]._replace(leaving=True)
 
 
 def request_of(model: ScheduledModel, spec: ModelSpec, node: NodeFacts, estimate: MemoryEstimate) -> LoadRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 from protocol.models.memory import HOST, MemoryEstimate
@@ -15,6 +16,7 @@ UNMET_S: Final = 120.0
 class _Demand(NamedTuple):
     bundle: dict[str, float]
     until: float
+    """Infinite while the load waits."""
 
 
 class UnmetDemand:
@@ -24,18 +26,32 @@ class UnmetDemand:
         """All nodes suffice."""
         self._demands: dict[str, _Demand] = {}
         self._requested: list[dict[str, float]] = []
+        self._changed = False
+        self._first_end = math.inf
 
-    def note(self, key: str, bundle: dict[str, float], now: float) -> None:
-        """A model could not be loaded now. ``bundle``: as in :class:`~supervisor.scheduler.effects.RequestResources`."""
-        self._demands[key] = _Demand(bundle, now + UNMET_S)
+    def note(self, key: str, bundle: dict[str, float]) -> None:
+        """A model cannot be loaded now. ``bundle``: as in :class:`~supervisor.scheduler.effects.RequestResources`."""
+        self._demands[key] = _Demand(bundle, math.inf)
+        self._changed = True
+
+    def waits_no_more(self, key: str, now: float) -> None:
+        """A model is loaded, was refused, or is looked at again."""
+        demand = self._demands.get(key)
+        if demand is not None and demand.until == math.inf:
+            self._demands[key] = demand._replace(until=now + UNMET_S)
+            self._first_end = min(self._first_end, now + UNMET_S)
 
     def met(self, key: str) -> None:
         """A model is loaded."""
-        self._demands.pop(key, None)
+        self._changed = self._demands.pop(key, None) is not None or self._changed
 
     def changed(self, now: float) -> list[dict[str, float]] | None:
         """Return what is to be asked for from now on; None if that is the same as before."""
+        if not self._changed and now < self._first_end:
+            return None
         self._demands = {key: demand for key, demand in self._demands.items() if demand.until > now}
+        self._changed = False
+        self._first_end = min((demand.until for demand in self._demands.values()), default=math.inf)
         wanted = [demand.bundle for _, demand in sorted(self._demands.items())]
         if wanted == self._requested:
             return None

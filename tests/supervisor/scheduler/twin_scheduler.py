@@ -1,14 +1,28 @@
-"""Two schedulers with the same events: one looks at the models that are due, the other one at all, and both must decide the same."""
+"""Two schedulers with the same events: one looks at what is due, the other one at everything, and both must decide the same.
+
+The other one looks at all models and all nodes after each event, and compares all nodes for each load.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from supervisor.scheduler.effects import Effect
 from supervisor.scheduler.inputs import SchedulerLimits
+from supervisor.scheduler.nodes.node_bounds import BoundFigures
 from supervisor.scheduler.scheduler import Scheduler
+
+ANYTHING_FITS = BoundFigures(True, {}, 1, (math.inf, math.inf), [], (math.inf, 0), [], [], math.inf, waits=False)
+
+
+class NoFigures(dict[str, BoundFigures]):
+    """Figures by which no node can be left out of a comparison."""
+
+    def get(self, *_: object) -> BoundFigures:
+        return ANYTHING_FITS
 
 
 class TwinScheduler(Scheduler):
@@ -23,6 +37,7 @@ class TwinScheduler(Scheduler):
 
         super().__init__(limits, new_name, **more)
         self.twin = Scheduler(limits, names.popleft, **more)
+        self.twin._state.figures = NoFigures()
 
     def reconcile(self, now: float) -> None:
         super().reconcile(now)
@@ -31,7 +46,7 @@ class TwinScheduler(Scheduler):
 
     def effects(self) -> list[Effect]:
         effects = super().effects()
-        assert effects == self.twin.effects(), "a look at all models has found something else to do"
+        assert effects == self.twin.effects(), "a look at everything has found something else to do"
         return effects
 
 

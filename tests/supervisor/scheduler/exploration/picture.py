@@ -61,6 +61,8 @@ LEFT_OUT: Final[dict[str, frozenset[str]]] = {
             *("limits", "policies", "files", "new_worker"),  # the same in all states of a world
             *("order", "ended_before"),  # greater than all that are there; nothing was taken over
             *("workers", "models"),  # in their nodes, and in their replica sets
+            # what a look at everything would find again, as the twin in the histories shows
+            *("reservations", "settings_claims", "figures", "nodes_version", "unassigned", "planned"),
         }
     ),
     "Scheduler": frozenset({"view"}),  # only a way to look at it
@@ -74,6 +76,7 @@ LEFT_OUT: Final[dict[str, frozenset[str]]] = {
     ),
     "ScheduledWorker": frozenset({"_moved", "progress", "ready_at", "id"}),  # the same
     "StateIndex": frozenset({"serials", "workers_in"}),  # by the workers' states
+    "NodeSearch": frozenset({"suited"}),  # by the facts of the nodes
     "DueQueue": frozenset({"_timers", "_most_timers"}),  # by ``wake_at`` of what is to be looked at
     "Backoff": frozenset({"_policy"}),
     "SubmitRequest": frozenset({"number", "label"}),
@@ -93,7 +96,7 @@ TIMES: Final = frozenset(
             "_slow_since",
             "_quiet_since",
         ),
-        *("wake_at", "since", "began", "until", "at", "failed_at", "_until", "_deaths", "_read_at", "_short_until"),
+        *("wake_at", "since", "began", "until", "at", "failed_at", "_until", "_deaths", "read_at", "_short_until"),
         *("waits_since", "compared_at", "past_use"),
     }
 )

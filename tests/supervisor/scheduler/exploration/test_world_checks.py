@@ -11,7 +11,7 @@ from protocol.failures import Code, Failure
 from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import eviction, reconcile, spare_workers, worker_deaths
-from supervisor.scheduler.nodes import node_assignment, node_events
+from supervisor.scheduler.nodes import node_events, suitability
 from supervisor.scheduler.nodes.node_assignment import NodeAssignment, OtherNodes
 from supervisor.scheduler.policy import ModelPolicy
 from supervisor.scheduler.queue import answers
@@ -41,7 +41,7 @@ def does_not_move_models_from_a_node_that_drains(patch: Patch) -> None:
 
 
 def loads_models_on_a_node_that_drains(patch: Patch) -> None:
-    patch.setattr(node_assignment, "_obstacle", lambda *_: "")
+    patch.setattr(suitability, "obstacle", lambda *_: "")
 
 
 def keeps_workers_of_a_lost_node(patch: Patch) -> None:

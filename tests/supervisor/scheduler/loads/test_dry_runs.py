@@ -86,7 +86,7 @@ def test_a_model_of_another_server_that_is_about_to_be_loaded_takes_no_place() -
     target = ModelTarget("r", "llm", spec("r", elsewhere=True))
     sim.scheduler.load_requested("g1", 501, target, sim.now)
     sim.scheduler.reconcile(sim.now)
-    waiting = models_to_load(sim.state.models.values())
+    waiting = models_to_load(sim.state)
     assert [model.name for model in waiting] == ["r"]
     assert models_as_seen_by("b", sim.state, waiting, sim.now) == []
 

@@ -96,9 +96,10 @@ class NodeMachine(SchedulerMachine):
 
     @rule(model=MODELS, name=NODES)
     def lack(self, model: str, name: str) -> None:
-        """The files of a model are missing on a node from now on, unless a worker there has the model."""
-        has = [each for each in self.sim.state.workers.values() if each.node == name and each.model]
-        if model not in {each.model.name for each in has}:
+        """The files of a model are missing on a node from now on, unless it is loaded or about to be loaded there."""
+        has = {each.model.name for each in self.sim.state.workers.values() if each.node == name and each.model}
+        will = {each.name for each in self.sim.state.models.values() if each.search.node == name}
+        if model not in has | will:
             self.sim.lacking.add((model, name))
 
     @precondition(lambda self: self.sim.copies)
