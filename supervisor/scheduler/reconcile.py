@@ -24,7 +24,7 @@ from supervisor.scheduler.loads.assignment import (
 )
 from supervisor.scheduler.loads.refusals import release_if_checked
 from supervisor.scheduler.model_states import ModelState
-from supervisor.scheduler.nodes.node_assignment import look_again_by
+from supervisor.scheduler.nodes.node_comparisons import look_again_by
 from supervisor.scheduler.nodes.reservations import EvictionClaim
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.queue.grants import ALONE_S, ANNOUNCED_AFTER_S, announce_queued, grant_queued

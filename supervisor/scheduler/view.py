@@ -14,7 +14,7 @@ from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import OptionValue, with_backend
 from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.loads.progress import loads_in_progress
-from supervisor.scheduler.nodes.node_assignment import wants_memory
+from supervisor.scheduler.nodes.node_comparisons import wants_memory
 from supervisor.scheduler.queue.work_items import key_of
 from supervisor.scheduler.requests_in_flight import requests_in_flight, waiting_shares
 from supervisor.scheduler.scheduled_model import NEVER

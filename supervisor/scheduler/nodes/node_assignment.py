@@ -17,14 +17,13 @@ from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerState
 from supervisor.scheduler import model_changes
-from supervisor.scheduler.due_queue import NEVER_DUE
 from supervisor.scheduler.effects import FetchFiles, LogDecision
 from supervisor.scheduler.memory import fitting
-from supervisor.scheduler.memory.known_memory import OUTDATED_S
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.nodes import node_choice
 from supervisor.scheduler.nodes.node_bounds import LOWEST, Bound, Demand, bound_of
 from supervisor.scheduler.nodes.node_choice import Effort, Offer, offer_of
+from supervisor.scheduler.nodes.node_comparisons import are_read, compares_now
 from supervisor.scheduler.nodes.node_views import NodeViews, request_of
 from supervisor.scheduler.nodes.reservations import LAST_POSITION, Position
 from supervisor.scheduler.nodes.suitability import lost_nodes, obstacle, suitable_nodes, suits
@@ -34,12 +33,6 @@ from supervisor.scheduler.replicas import replication
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 
-READ_S: Final = 2.0
-"""A choice needs figures of the nodes that are newer than this."""
-READ_TIMEOUT_S: Final = 1.0
-"""After this long, a choice goes by the figures that there are."""
-COMPARE_S: Final = 0.25
-"""A model that waits on a node is compared with other nodes this often: events of a large server come much more often."""
 NODE_RETRY_S: Final = 30.0
 """When a client may ask again for a model that no present node suits."""
 NODE_RETURN_S: Final = 30.0
@@ -90,13 +83,13 @@ class NodeAssignment:
     def compare(self, model: ScheduledModel, spec: ModelSpec, present: Offer, position: Position) -> OtherNodes:
         """Return what the other nodes offer to a checked model, whose ``present`` node would take some effort."""
         model.search.compares = True
-        if present.effort < Effort.PINNED_MODELS and not _compares_now(model, self._now):
+        if present.effort < Effort.PINNED_MODELS and not compares_now(model, self._now):
             return OtherNodes()
         others = [name for name in suitable_nodes(self._state, model, spec, self._now) if name != present.node]
         if not others or self._others_leave_for(model):
             model.search.compared_at = self._now
             return OtherNodes()
-        if not self._are_read(model, others):
+        if not are_read(self._state, model, others, self._now):
             return OtherNodes(unknown=True)
         model.search.compared_at = self._now
         found = self._best(model, spec, others, position, below=min(present.effort, Effort.PINNED_MODELS))
@@ -157,7 +150,7 @@ class NodeAssignment:
 
     def _choose(self, model: ScheduledModel, spec: ModelSpec, nodes: Sequence[str], position: Position) -> str:
         """Return the best of several nodes; empty until their memory was read."""
-        if not self._are_read(model, nodes):
+        if not are_read(self._state, model, nodes, self._now):
             return ""
         found = self._best(model, spec, nodes, position)
         return found.node if found is not None else ""
@@ -204,15 +197,6 @@ class NodeAssignment:
         heapq.heapify(ranked)
         while ranked:
             yield heapq.heappop(ranked)
-
-    def _are_read(self, model: ScheduledModel, nodes: Sequence[str]) -> bool:
-        """Return whether the memory of nodes was read lately. After a while, a choice goes by older figures."""
-        search, now = model.search, self._now
-        if not any(self._state.nodes[name].memory.outdated(now, READ_S) for name in nodes):
-            search.waits_since = None
-            return True
-        search.waits_since = now if search.waits_since is None else search.waits_since
-        return now - search.waits_since >= READ_TIMEOUT_S
 
     def _offers(
         self,
@@ -275,53 +259,3 @@ class NodeAssignment:
             replication.give_up(self._state, model, self._now)
         elif model.order is not None:
             answers.refuse_unserved(self._state, model, self.refusal(model, spec))
-
-
-def look_again_by(state: SchedulerState, model: ScheduledModel, now: float) -> float:
-    """Return when a model that waits for its load must be looked at again, even if nothing changes until then."""
-    reserved = state.reservations.of(model)
-    if reserved is None:
-        return NEVER_DUE
-    if not reserved.node:
-        return now
-    memory = state.nodes[reserved.node].memory
-    times = [memory.freed_at(now)]
-    if model.state is ModelState.CHECKED:
-        times.append(now if memory.unknown else memory.read_at + OUTDATED_S)
-        if model.search.compares:
-            times.append(max(now, model.search.compared_at + COMPARE_S))
-    return min(times)
-
-
-def _compares_now(model: ScheduledModel, now: float) -> bool:
-    return now >= model.search.compared_at + COMPARE_S
-
-
-def wants_memory(state: SchedulerState, now: float) -> list[str]:
-    """Return the nodes whose memory must be read before the next decision: those at which it will look."""
-    wanted = {ended.node for ended in state.ended_evictions}
-    models = {model for each in state.index.models.due(now) for model in each.replicas}
-    for node in state.index.nodes.due(now):
-        models.update(each.model for each in state.reservations.on(node.name))
-    for model in models:
-        worker = model.worker
-        if worker is not None and model.state is ModelState.CHECKED and state.node_of(worker).memory.outdated(now):
-            wanted.add(worker.node)
-        if len(state.nodes) > 1 and model.demanded and model.spec is not None:
-            wanted.update(_nodes_to_read(state, model, model.spec, now))
-    for plan in state.plans:
-        planned = state.nodes.get(plan.node)
-        if plan.estimate is not None and planned is not None and planned.memory.outdated(now):
-            wanted.add(plan.node)
-    return sorted(wanted)
-
-
-def _nodes_to_read(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> list[str]:
-    """Return the nodes whose memory must be read for the choice of a model's node."""
-    if model.worker is not None:
-        if model.state is not ModelState.CHECKED or not model.search.compares or not _compares_now(model, now):
-            return []
-    elif model.search.node or model.state not in (ModelState.ABSENT, ModelState.QUEUED):
-        return []
-    nodes = suitable_nodes(state, model, spec, now)
-    return [name for name in nodes if len(nodes) > 1 and state.nodes[name].memory.outdated(now, READ_S)]
