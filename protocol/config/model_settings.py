@@ -27,6 +27,7 @@ LabelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9./_-]{0,127}\Z")
 LabelValue = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,63}\Z")]
 ResourceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}\Z")]
 ResourceAmount = Annotated[float, Meta(gt=0, le=1_000_000)]
+FilePath = Annotated[str, Meta(pattern=r"^/", max_length=4096)]
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
 
 
@@ -59,6 +60,8 @@ class RecipeDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """User that the engine runs as, by name or number, if the server runs as root."""
     set: dict[FieldName, Any] = {}
     """Fields that every request gets, in OpenAI's form, overriding the client's."""
+    request_defaults: dict[FieldName, Any] = {}
+    """Fields that a request gets if its client did not send them."""
     drop: list[FieldName] = []
     """Fields that are removed from every request."""
     system_prompt: Annotated[str, Meta(max_length=65_536)] | None = None
@@ -119,6 +122,10 @@ class ModelSettings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     aliases: list[ModelName] = []
     """Further names of the model."""
+    path: FilePath | None = None
+    """A model file of this machine, which makes the section a model. Only the configuration names files anywhere."""
+    mmproj: FilePath | None = None
+    """The vision projector of the model in ``path``."""
     preload: bool = False
     """Whether the model is loaded at the start."""
     replicas: ReplicaCount | None = None
@@ -177,6 +184,8 @@ PROGRAM_KEYS: Final = ("command",)
 """The keys that make a section a model which a program of the operator's own runs."""
 SERVER_KEYS: Final = ("url", "urls")
 """The keys that make a section a model on another server."""
+FILE_KEYS: Final = ("path", "mmproj")
+"""The keys that make a section a model which is a file of this machine."""
 PROCESS_KEYS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice", "user")
 """The keys that say something about the process of an engine. A model on another server has none here."""
 NODE_KEYS: Final = ("nodes", "node_labels", "node_resources")
@@ -192,7 +201,7 @@ OWN_ENGINE_KEYS: Final = tuple(
 def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> ModelSettings:
     """Return the settings of a model: its own section, completed from the section of its recipe.
 
-    ``options``, ``env`` and ``set`` are merged name by name, and ``drop`` has the fields of both. Any other setting is
+    ``options``, ``env``, ``set`` and ``request_defaults`` are merged name by name, and ``drop`` has the fields of both. Any other setting is
     the model's own or, if it has none, the recipe's.
     """
     return msgspec.structs.replace(
@@ -210,6 +219,7 @@ def merge_model_settings(defaults: RecipeDefaults, model: ModelSettings) -> Mode
         nice=_first(model.nice, defaults.nice),
         user=_first(model.user, defaults.user),
         set={**defaults.set, **model.set},
+        request_defaults={**defaults.request_defaults, **model.request_defaults},
         drop=list(dict.fromkeys([*defaults.drop, *model.drop])),
         system_prompt=_first(model.system_prompt, defaults.system_prompt),
     )

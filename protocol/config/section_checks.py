@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from protocol.config.fields import shown_value
 from protocol.config.model_settings import (
+    FILE_KEYS,
     NODE_KEYS,
     OWN_ENGINE_KEYS,
     PROCESS_KEYS,
@@ -51,7 +52,7 @@ _OF_A_PROGRAM: Final = frozenset(
     {*PROGRAM_KEYS, "start_timeout", "stop_signal", "restart_on_hangup", "working_directory", "memory", "device_memory"}
 )
 _OF_A_SERVER: Final = frozenset({*SERVER_KEYS, "timeout"})
-_GIVEN_BY_A_REMOTE: Final = (*_ENGINE_KINDS, "served_name", "type", "capabilities")
+_GIVEN_BY_A_REMOTE: Final = (*_ENGINE_KINDS, *FILE_KEYS, "served_name", "type", "capabilities")
 Problem = tuple[KeyPath, str]
 """What is wrong, and where."""
 
@@ -122,6 +123,7 @@ ENTRY_CHECKS: Final[dict[str, Callable[[str, object], str]]] = {
     "options": _option_problem,
     "env": _variable_problem,
     "set": _field_problem,
+    "request_defaults": _field_problem,
 }
 """Setting that is a table → the check of one of its entries: what is wrong, or an empty text."""
 
@@ -166,6 +168,7 @@ def contradictions(path: KeyPath, section: Any, given: Collection[str], remotes:
         yield from _value_problems(path, section)
         if isinstance(section, ModelSettings):
             yield from _replica_problems(path, section, elsewhere=bool(section.addresses or remote))
+            yield from _file_problems(path, section)
     if isinstance(section, RemoteSettings):
         yield from _address_problems((*path, "url"), [section.url])
 
@@ -174,6 +177,9 @@ def _contradictions_of_models(path: KeyPath, section: RecipeDefaults) -> Iterato
     twice = next((name for name in section.options if name.endswith("_args")), None)
     if twice and section.args is not None:
         yield (*path, "options", twice), "expected either this option or args, which is the same"
+    overridden = next((name for name in section.request_defaults if name in section.set), None)
+    if overridden:
+        yield (*path, "request_defaults", overridden), "expected no such field, because set overrides it"
     both = next((name for name in section.drop if name in section.set), None)
     if both:
         yield (*path, "drop"), f"{both} is also set: a field that is set need not be dropped"
@@ -197,6 +203,15 @@ def _replica_problems(path: KeyPath, section: ModelSettings, *, elsewhere: bool)
         yield (*path, given[1]), "expected either this or replicas, not both"
     elif section.max_replicas is not None and section.max_replicas < section.replica_range[0]:
         yield (*path, "max_replicas"), f"expected at least min_replicas, {section.replica_range[0]}"
+
+
+def _file_problems(path: KeyPath, section: ModelSettings) -> Iterator[Problem]:
+    """Return keys about the file of a model that contradict others."""
+    kind = next((key for key in _ENGINE_KINDS if getattr(section, key)), "")
+    if section.path and kind:
+        yield (*path, kind), "expected either this or path, not both"
+    if section.mmproj and not section.path:
+        yield (*path, "mmproj"), "has no effect without path"
 
 
 def _engine_contradictions(

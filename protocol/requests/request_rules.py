@@ -1,4 +1,4 @@
-"""How the operator's configuration changes the requests of a model: fields to set and to drop, a system prompt."""
+"""How the operator's configuration changes the requests of a model: fields to set, to drop and to add, a system prompt."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ class RequestRules(msgspec.Struct, frozen=True, omit_defaults=True):
     """Fields that are removed before others are set."""
     system_prompt: str = ""
     """System message of chats without one; empty: none."""
+    defaults: dict[str, Any] = {}
+    """Field → its value in requests that do not have it, after ``drop``."""
 
     def __bool__(self) -> bool:
         """Return whether the rules change anything."""
-        return bool(self.set or self.drop or self.system_prompt)
+        return bool(self.set or self.drop or self.system_prompt or self.defaults)

@@ -104,7 +104,7 @@ class ModelEntries:
 
 
 def _origin(entry: CatalogueEntry) -> ModelOrigin:
-    if not entry.configured:
+    if entry.path or not entry.configured:
         return ModelOrigin.FILES
     return ModelOrigin.SERVER if DESCRIPTORS[entry.recipe].elsewhere else ModelOrigin.PROGRAM
 

@@ -21,6 +21,7 @@ from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.catalogues.configured_models import configured_entries
 from supervisor.models.catalogues.extra_models import ExtraModels
+from supervisor.models.catalogues.file_models import FileModels
 from supervisor.models.catalogues.remote_models import RemoteModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.compatibility import MachineCapacity
@@ -57,6 +58,7 @@ class ModelRegistry:
         self.user_aliases = UserAliases(Path(settings.state_dir) / user_aliases.FILE, finish)
         """Other names of models, and the default model. This class adds and removes names."""
         self.extra = ExtraModels(settings.extra_models_dir)
+        self._files = FileModels(settings.models)
         self.remote = RemoteModels(Path(settings.state_dir) / remote_models.FILE, list(settings.remotes), finish)
         """The models of other servers, as they were listed last."""
         file_directories = load_options.file_directories(settings)
@@ -91,6 +93,7 @@ class ModelRegistry:
         if self.extra.refresh_sometimes(found.path if found else ""):
             changed = True
             self._problems.add(self.extra.problems)
+        changed = self._files.refresh(found.name if found else "") or changed
         if changed:
             self._index()
         self.options.refresh()
@@ -102,7 +105,9 @@ class ModelRegistry:
         self.configuration.index(self._names.find)
 
     def _index_of(self, configuration: ModelConfiguration) -> NameIndex:
-        configured = configured_entries(configuration.settings.models)
+        sections = configuration.settings.models
+        files_of_sections = self._files if configuration is self.configuration else FileModels(sections)
+        configured = {**configured_entries(sections), **files_of_sections.entries}
         elsewhere = self.remote.entries
         sources = (self._built_in, self._user.entries, self.adopted.entries, self.extra.entries, elsewhere, configured)
         return NameIndex(*sources, aliases=self.user_aliases.aliases, configured=configuration.aliases)

@@ -132,12 +132,12 @@ class Deletions:
             return
         entry = self._entry(call.model)
         self._models.check_not_deleting(entry.name)
-        if entry.path:
-            reason = f"model {entry.name} is a file that was not downloaded here: remove the file itself"
-            raise invalid(reason, "model_name")
         if entry.configured:
             reason = f"model {entry.name} is a section of the configuration: remove it there, and reload"
             raise Failure(Code.CONFLICT, reason, model=entry.name).raised()
+        if entry.path:
+            reason = f"model {entry.name} is a file that was not downloaded here: remove the file itself"
+            raise invalid(reason, "model_name")
         if not self._known(entry):
             raise Failure(Code.MODEL_NOT_FOUND, f"model {entry.name} is not downloaded", model=entry.name).raised()
         self._check_removable(entry)

@@ -61,7 +61,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     registered: int = 0
     """Unix seconds."""
     path: str = ""
-    """Only for the extra models directory: the (first) file."""
+    """Only for the extra models directory and for a section with ``path``: the (first) file."""
     mmproj: str = ""
     """Likewise: the vision projector."""
     aliases: list[str] = []
@@ -69,7 +69,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Load options of this model, unless a load sets others."""
 
     configured: bool = False
-    """Whether a section of the configuration makes the model: it has no files here, and cannot be downloaded or deleted."""
+    """Whether a section of the configuration makes the model: it cannot be downloaded or deleted. Without ``path``, it has no files here."""
 
     @property
     def short_name(self) -> str:

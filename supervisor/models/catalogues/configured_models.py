@@ -27,7 +27,7 @@ def recipe_of(section: EngineSettings) -> str:
 
 
 def configured_entries(sections: Mapping[str, ModelSettings]) -> dict[str, CatalogueEntry]:
-    """Return the entries of the sections that make a model, by name. Their other names are those of the section."""
+    """Return the entries of the sections that name a program or a server, by name. Their other names are those of the section."""
     return {name: _entry(name, section) for name, section in sections.items() if recipe_of(section)}
 
 

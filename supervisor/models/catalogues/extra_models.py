@@ -175,7 +175,7 @@ class ExtraModels:
         self._reads += 1
         if self._reads > _MOST_READS:
             return identify(item.name, b"")
-        self._identities[key] = identify(item.name, _head(item.path))
+        self._identities[key] = identify(item.name, read_head(item.path))
         return self._identities[key]
 
     def _add_gguf(self, folder: Path, identities: dict[str, Identity], depth: int) -> None:
@@ -260,7 +260,7 @@ def _is_true(question: Callable[[], bool]) -> bool:
         return False
 
 
-def _head(path: str) -> bytes:
+def read_head(path: str) -> bytes:
     """Return the first bytes of a file; nothing if it cannot be read."""
     try:
         # O_NONBLOCK: a pipe may have replaced the file meanwhile.

@@ -11,7 +11,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from protocol.config.model_settings import OWN_ENGINE_KEYS, ModelSettings, RecipeDefaults, merge_model_settings
+from protocol.config.model_settings import (
+    FILE_KEYS,
+    OWN_ENGINE_KEYS,
+    ModelSettings,
+    RecipeDefaults,
+    merge_model_settings,
+)
 from protocol.config.sections import dotted_name
 from protocol.config.settings import Settings
 from protocol.requests.request_rules import RequestRules
@@ -24,7 +30,7 @@ from workers.backends.registry import DESCRIPTORS
 _NO_SECTION = ModelSettings()
 _NO_DEFAULTS = RecipeDefaults()
 _LIMITS: Final = ("memory_limit", "cpus", "nice", "user")
-ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices", *_LIMITS, *OWN_ENGINE_KEYS})
+ENGINE_KEYS: Final = frozenset({"options", "args", "env", "devices", *FILE_KEYS, *_LIMITS, *OWN_ENGINE_KEYS})
 """Keys of ``[models."NAME"]`` and ``[defaults.RECIPE]`` that an engine gets when it starts."""
 
 
@@ -176,7 +182,7 @@ class ModelConfiguration:
     def request_rules(self, model: ModelIdentity) -> RequestRules:
         """Return the changes to the requests of a model."""
         settings = self.of(model)
-        return RequestRules(settings.set, settings.drop, settings.system_prompt or "")
+        return RequestRules(settings.set, settings.drop, settings.system_prompt or "", settings.request_defaults)
 
     def groups_of(self, name: str) -> frozenset[str]:
         """Return the groups of a model by its registered name. Two groups may use different names for it."""

@@ -19,8 +19,10 @@ from protocol.runtime.accounts import check_user
 from protocol.runtime.control_groups import CONTROLLERS, CPU, MEMORY, parent_of_engines
 from supervisor.models import user_aliases
 from supervisor.models.catalogues import catalogue, user_models
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.catalogues.configured_models import configured_entries
 from supervisor.models.catalogues.extra_models import ExtraModels
+from supervisor.models.catalogues.file_models import FileModels
 from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.names import NameIndex
 from supervisor.models.options import load_options
@@ -167,6 +169,10 @@ def _user_problem(user: str) -> str:
     return ""
 
 
+def _configured(settings: Settings) -> tuple[dict[str, CatalogueEntry], dict[str, CatalogueEntry]]:
+    return configured_entries(settings.models), FileModels(settings.models).entries
+
+
 def _known_models(settings: Settings) -> NameIndex:
     """Return the models that names may mean. Nothing is written: another user may run this for ``lemonbus config``."""
     extra = ExtraModels(settings.extra_models_dir)
@@ -174,7 +180,7 @@ def _known_models(settings: Settings) -> NameIndex:
     registered = UserModels(Path(settings.state_dir) / user_models.FILE)
     registered.refresh()
     return NameIndex(
-        *(catalogue.built_in(), registered.entries, extra.entries, configured_entries(settings.models)),
+        *(catalogue.built_in(), registered.entries, extra.entries, *_configured(settings)),
         aliases=user_aliases.read_aliases(Path(settings.state_dir) / user_aliases.FILE),
         configured=ModelConfiguration(settings).aliases,
     )

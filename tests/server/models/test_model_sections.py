@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.support.clients.http_client import RawHttpClient
-from tests.support.models.tiny_models import CHAT_TEXT, link_models
+from tests.support.models.tiny_models import CHAT_TEXT, link_models, tiny_models
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
@@ -18,6 +18,8 @@ HI = [{"role": "user", "content": "Hi"}]
 FIRST_WORD = CHAT_TEXT.split()[0]
 LONG = "x" * 60_000
 """Prompts of three models with this length do not fit into the environment."""
+BLOB, DIGEST = "llama3.2:1b", "sha256-" + "b" * 64
+"""A model that is a file of another program, which gives it no suffix."""
 MODELS: dict[str, Any] = {
     LOOP: {
         "aliases": ["gpt-4o", "loop:1b"],
@@ -38,9 +40,14 @@ DEFAULTS = {"llamacpp": {"env": {"SECTION_OF_RECIPE": "1", "SECTION_OF_MODEL": "
 
 
 @pytest.fixture(scope="module")
-def server(start_module_server: StartServer) -> LemonbusServer:
+def server(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> LemonbusServer:
+    blob = tmp_path_factory.mktemp("blobs") / DIGEST
+    blob.symlink_to(tiny_models() / "models" / "tiny-chat.gguf")
+    section = {"path": str(blob), "aliases": ["of-a-store"], "request_defaults": {"max_tokens": 2}}
     names = ("tiny-loop", "tiny-embed", "tiny-chat", "tiny-tale", "tiny-think")
-    started = start_module_server(*names, models=MODELS, defaults=DEFAULTS, groups={}, gateway_workers=1)
+    started = start_module_server(
+        *names, models={**MODELS, BLOB: section}, defaults=DEFAULTS, groups={}, gateway_workers=1
+    )
     started.wait_loaded(LOOP)  # by preload: no request has asked for it
     return started
 
@@ -165,6 +172,16 @@ def test_a_loads_own_options_win_and_what_is_configured_is_shown(server: Lemonbu
     assert origins["threads"] == (1, "defaults.llamacpp")
     assert origins["set"] == ({"max_tokens": 3}, own)
     assert origins["env"] == (dict.fromkeys(["SECTION_OF_RECIPE", "SECTION_OF_MODEL"], "********"), own)
+
+
+def test_a_file_anywhere_is_a_model_under_the_name_of_its_section(server: LemonbusServer) -> None:
+    for name, asked, tokens in ((BLOB, {}, 2), ("of-a-store", {"max_tokens": 3}, 3)):
+        answer = server.client.post("/v1/chat/completions", {"model": name, "messages": HI, **asked}).json()
+        assert (answer["model"], answer["usage"]["completion_tokens"]) == (name, tokens)
+    answer = server.client.post("/api/chat", {"model": BLOB, "messages": HI, "options": {"num_predict": 1}}).json()
+    assert answer["eval_count"] == 1
+    assert server.client.post("/v1/delete", {"model_name": BLOB}).status == 409
+    assert BLOB in [each["id"] for each in server.client.get("/v1/models").json()["data"]]
 
 
 def test_an_unknown_model_and_no_model(server: LemonbusServer) -> None:

@@ -1,4 +1,4 @@
-"""Applies the configuration's ``set``, ``drop`` and ``system_prompt`` to requests. Pure.
+"""Applies the configuration's ``set``, ``drop``, ``request_defaults`` and ``system_prompt`` to requests. Pure.
 
 The worker does this, just before it asks the engine: there, every request of a model passes through, from every API and
 for every recipe, with its model resolved. The gateway does not know yet which model a name means, and the supervisor
@@ -26,6 +26,7 @@ _SAME_FIELDS: Final = (frozenset({*TOKEN_LIMIT_FIELDS, "max_length"}),)
 _GATEWAY_FIELDS: Final = {"images/generations": frozenset({"seed"})}
 """Endpoint → fields that the gateway has chosen and writes into the answer."""
 
+_NULL: Final = msgspec.Raw(b"null")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -45,17 +46,25 @@ def apply_request_rules(rules: RequestRules, endpoint: str, body: bytes) -> byte
         fields = _OBJECT.decode(body)
     except DECODE_ERRORS:
         return body
-    kept = _GATEWAY_FIELDS.get(endpoint, frozenset())
-    for name in (*rules.drop, *rules.set):
-        if name not in kept:
-            for each in _names_of(name):
-                fields.pop(each, None)
-    for name, value in rules.set.items():
-        if name not in kept:
-            fields[name] = msgspec.Raw(msgspec.json.encode(value))
+    _change_fields(rules, fields, _GATEWAY_FIELDS.get(endpoint, frozenset()))
     if rules.system_prompt and endpoint in CHATS and "messages" in fields:
         fields["messages"] = _with_system_message(fields["messages"], rules.system_prompt)
     return msgspec.json.encode(fields)
+
+
+def _change_fields(rules: RequestRules, fields: dict[str, msgspec.Raw], kept: frozenset[str]) -> None:
+    """Drop, set and add fields, except those of the gateway."""
+    changed = [name for name in (*rules.drop, *rules.set) if name not in kept]
+    for each in (each for name in changed for each in _names_of(name)):
+        fields.pop(each, None)
+    added = {
+        name: value
+        for name, value in rules.defaults.items()
+        if all(fields.get(each, _NULL) == _NULL for each in _names_of(name))
+    }
+    for name, value in {**rules.set, **added}.items():
+        if name not in kept:
+            fields[name] = msgspec.Raw(msgspec.json.encode(value))
 
 
 def _names_of(name: str) -> frozenset[str]:

@@ -28,6 +28,11 @@ def applied(rules: RequestRules, body: dict[str, Any], endpoint: str = CHAT) -> 
         (RequestRules(set={"top_k": 1}, drop=["top_k"]), {"top_k": 3}, {"top_k": 1}),
         (RequestRules(drop=["max_tokens"]), {"max_completion_tokens": 3, "max_length": 2, "n_predict": 1}, {}),
         (RequestRules(set={"max_tokens": 5}), {"max_completion_tokens": 3}, {"max_tokens": 5}),
+        (RequestRules(defaults={"top_p": 0.5}), {}, {"top_p": 0.5}),
+        (RequestRules(defaults={"top_p": 0.5}), {"top_p": 0.9}, {"top_p": 0.9}),
+        (RequestRules(defaults={"top_p": 0.5}), {"top_p": None}, {"top_p": 0.5}),
+        (RequestRules(defaults={"top_p": 0.5}, drop=["top_p"]), {"top_p": 0.9}, {"top_p": 0.5}),
+        (RequestRules(defaults={"max_tokens": 5}), {"max_completion_tokens": 3}, {"max_completion_tokens": 3}),
         (RequestRules(system_prompt="Be brief."), {"messages": [USER]}, {"messages": [SYSTEM, USER]}),
     ],
 )
