@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -22,9 +25,21 @@ child = subprocess.Popen(bound_to_this_process(["sleep", "600"], sys.argv[1] or 
 print(child.pid, flush=True)
 time.sleep(600)
 """
+HELD: Final = """
+import os, signal, subprocess, sys
+from workers.engine.parent_death import bound_to_this_process
+def hold():
+    os.write(1, b"%d\\n" % os.getpid())
+    os.kill(os.getpid(), signal.SIGSTOP)
+subprocess.Popen(bound_to_this_process(["echo", "it runs"], sys.argv[1] or None), preexec_fn=hold)
+"""
 
 
-@pytest.mark.parametrize("setpriv", [find_setpriv() or "", ""], ids=["with setpriv", "without setpriv"])
+SETPRIVS: Final = (find_setpriv() or "", "")
+IDS: Final = ("with setpriv", "without setpriv")
+
+
+@pytest.mark.parametrize("setpriv", SETPRIVS, ids=IDS)
 def test_a_child_dies_with_its_parent(setpriv: str) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", STARTER, setpriv], cwd=ROOT, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": ""}
@@ -43,14 +58,34 @@ def test_a_child_dies_with_its_parent(setpriv: str) -> None:
         os.close(descriptor)
 
 
-def test_nothing_is_run_for_a_parent_that_is_dead_already() -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    command = bound_to_this_process(["echo", "it runs"], None)
-    assert subprocess.run(command, capture_output=True, check=True).stdout == b"it runs\n"
-    orphaned = [str(ended.pid) if part == str(os.getpid()) else part for part in command]
-    done = subprocess.run(orphaned, capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (1, b"")
+@pytest.mark.parametrize("setpriv", SETPRIVS, ids=IDS)
+def test_nothing_is_run_for_a_parent_that_died_before_the_kernel_was_asked(setpriv: str) -> None:
+    """The child has been forked, and has not executed anything yet, when its parent is killed."""
+    parent = subprocess.Popen([sys.executable, "-c", HELD, setpriv], cwd=ROOT, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    descriptor = os.pidfd_open(child)
+    try:
+        wait_for(lambda: Path(f"/proc/{child}/stat").read_text().split()[2] == "T", "it is stopped after the fork")
+        parent.kill()
+        parent.wait()
+        os.kill(child, signal.SIGCONT)
+        assert parent.stdout.read() == b"", "it became the program"
+        assert select.select([descriptor], [], [], 10)[0], "it has ended"
+    finally:
+        parent.kill()
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("setpriv", SETPRIVS, ids=IDS)
+def test_a_program_gets_its_arguments_as_they_are(setpriv: str) -> None:
+    words = ["printf", "%s,", "a b", "", "$HOME", "'\"", "*"]
+    done = subprocess.run(bound_to_this_process(words, setpriv or None), capture_output=True, check=True)
+    assert done.stdout == b"a b,,$HOME,'\",*,"
 
 
 def test_a_program_that_is_missing_is_named() -> None:
