@@ -80,7 +80,18 @@ def test_an_error_that_nothing_explains_is_found(
 def test_what_the_log_says_must_have_a_reason() -> None:
     assert len(problems([fault(NODE, "gpu2")], [LOST])) == 1
     assert len(problems([fault(ENGINE)], [GONE])) == 1
-    assert problems([fault(NODE)], [LOST, GONE]) == []
+    assert len(problems([], [line("worker gone", node="gpu2", model="chat")])) == 1
+    assert problems([fault(NODE)], [LOST, GONE, line("worker gone", model="chat")]) == []
+
+
+def test_clients_of_the_head_must_be_told_that_the_node_is_lost_not_that_a_connection_broke() -> None:
+    text = "the connection to node gpu1, where the model runs, is broken"
+    answer = Failed("head", "chat", 200, "events_lost", text, NOW - 2.0, NOW + 4.0)
+    [found] = problems([fault(NODE)], [LOST], answer)
+    assert "not told" in found
+    excused = [fault(NODE), fault(NODE, "gpu2")]
+    assert problems(excused, [line("node lost", node="gpu2", why="node gpu2 is not reachable")], answer) == []
+    assert problems([fault(NODE), fault(FaultKind.SUPERVISOR, "head", before=0.0)], [LOST], answer) == []
 
 
 def test_clients_must_be_told_of_a_lost_node_soon() -> None:

@@ -56,13 +56,18 @@ class Causes:
         self._faults, self._places = faults, places
         lines = list(lines)
         self._nodes_lost = list(losses(lines, "node lost"))
-        self._workers_gone = [each for each in losses(lines, "worker gone") if not _is_node_loss(each.why)]
+        gone = list(losses(lines, "worker gone"))
+        self._workers_gone = [each for each in gone if not _is_node_loss(each.why)]
+        self._lost_with_node = [each for each in gone if _is_node_loss(each.why)]
 
     def problems(self, failed: Iterable[Failed]) -> Iterator[str]:
         """Yield what the log or an answer says that is not true, or that should not have happened."""
         for loss in self._nodes_lost:
             if not self._fault(loss.at, loss.at, _SOON_S, {loss.node: {FaultKind.NODE}, HEAD: {FaultKind.SUPERVISOR}}):
                 yield f"node {loss.node} was counted as lost for no reason: {loss}"
+        for loss in self._lost_with_node:
+            if f"node {loss.node} " not in loss.why:
+                yield f"a worker was counted as gone with another node than its own: {loss}"
         for loss in self._workers_gone:
             kinds = {loss.node: {FaultKind.NODE, FaultKind.WORKER}}
             if not self._fault(loss.at, loss.at, _SOON_S, kinds, loss.model):
@@ -78,6 +83,8 @@ class Causes:
         if failed.code == Code.WORKER_GONE:
             gone = [each for each in self._workers_gone if each.model == failed.model and _during(failed, each.at)]
             return "" if gone else "no worker of the model was gone then"
+        if failed.code == Code.LOST and (loss := self._better_reason(failed)):
+            return f"it was not told that its node was lost {failed.ended - loss.at:.1f} s before"
         broke = failed.status == 200 or failed.code in _BREAKS
         kinds = {place: {FaultKind.NODE, FaultKind.WORKER, FaultKind.ENGINE} for place in places}
         if not broke:
@@ -103,6 +110,18 @@ class Causes:
         if late < _KNOWN_S or self._fault(failed.began, failed.ended, _SOON_S, link):
             return ""
         return f"told {late:.1f} s late"
+
+    def _better_reason(self, failed: Failed) -> Loss | None:
+        """Return the loss of a node that a gateway of the head must have heard of before it gave up a connection to that node."""
+        if failed.place != HEAD:
+            return None
+        for loss in self._nodes_lost:
+            named = f"node {loss.node}," in failed.message
+            known_s = failed.ended - loss.at
+            if named and failed.began <= loss.at and known_s > _SLACK_S:
+                kinds = {HEAD: {FaultKind.SUPERVISOR}}
+                return None if self._fault(loss.at, failed.ended, _SLACK_S, kinds) else loss
+        return None
 
     def _fault(
         self, began: float, ended: float, after: float, kinds: Mapping[str, set[FaultKind]], model: str = ""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.soak.oracle import CHATS
 from tests.support.clients.http_exchange import HttpExchange
 
 EVERYWHERE: Final = "everywhere"
@@ -73,6 +74,8 @@ class Entry:
     """What its clients do; empty: everything."""
     lengths: tuple[int, ...] = (1, 8, 64, 400)
     """How many tokens they ask the endless model for."""
+    models: tuple[str, ...] = CHATS
+    """The models that chats are with."""
 
 
 class History:

@@ -16,7 +16,7 @@ from tests.soak.agreement import Agreement
 from tests.soak.history import FaultKind, History
 from tests.soak.machine_faults import stop_for
 from tests.support import processes
-from tests.support.node_agents import NodeUnderTest, joined
+from tests.support.node_agents import NodeUnderTest, joined, node_states
 from tests.support.processes import ProcessInfo
 from tests.support.server import LemonbusServer
 from tests.support.tcp_link import TcpLink
@@ -217,8 +217,19 @@ class NodeFaults(threading.Thread):
     def _drain(self, node: NodeUnderTest, _link: TcpLink, _amount: float) -> None:
         with self._history.fault(FaultKind.DRAIN, node.name, "drained a node"):
             self._order(node.name, "drain")
-            self._end.wait(self._random.choice(DRAINED_S))
-            self._order(node.name, "undrain")
+            try:
+                wait_for(partial(self._has_left, node.name), f"all models leave {node.name}", AGREES_S)
+                self._end.wait(self._random.choice(DRAINED_S))
+                if engines := node.engines():
+                    self._history.violate(f"a model was loaded on a node that drains: {engines}")
+            finally:
+                self._order(node.name, "undrain")
+
+    def _has_left(self, node: str) -> bool:
+        """Return whether a node is without models that were told to leave it. Clients go on asking for them."""
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            return node_states(self._server).get(node) == "drained"
+        return False
 
     def _order(self, node: str, verb: str) -> None:
         def done() -> bool:

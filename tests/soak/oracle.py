@@ -13,6 +13,7 @@ TEXTS: Final = {"extra.tiny-chat": CHAT_TEXT, "extra.tiny-tale": TALE_TEXT}
 """Models that always give the same text and then stop."""
 ENDLESS: Final = "extra.tiny-loop"
 """A model that repeats its text until ``max_tokens``."""
+CHATS: Final = (*TEXTS, ENDLESS)
 EMBED: Final = "extra.tiny-embed"
 RERANK: Final = "extra.tiny-rerank"
 

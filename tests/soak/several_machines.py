@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -78,6 +79,7 @@ def run(count: int, seconds: float, seed: int, clients: int, history: History, l
         entry = Entry(HEAD, server.port, "/v1/chat/completions", HEAD, CHATS, LENGTHS)
         chats = [entry, replace(entry, place=EDGE, port=gateway.port, path="/v1/completions", key=EDGE)]
         bound = [replace(entry, actions=(action,)) for action in ("embed", "rerank")]
+        bound += [replace(entry, actions=("stream",), lengths=LENGTHS[-1:], models=(oracle.ENDLESS,))] * 2
         entries = [*(chats[number % 2] for number in range(clients - len(bound))), *bound]
         end = threading.Event()
         agreement = Agreement(server, {name: node for name, (node, _) in nodes.items()})
@@ -85,12 +87,19 @@ def run(count: int, seconds: float, seed: int, clients: int, history: History, l
         soak(server, entries, seconds, seed, faults, end, history)
         _check_afterwards(agreement, server, history)
         before_end = len(server.lines)
-        server.stop(60.0)
+        try:
+            server.stop(60.0)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            history.violate(f"the server does not end: {str(error)[:1000]}")
+            server.kill()
         lines = server.lines[:before_end]
         for node, _ in nodes.values():
-            if (status := node.wait_end()) != 0:
-                history.violate(f"the agent of {node.name} has ended with {status}: {node.lines[-3:]}")
-            node.assert_nothing_left()
+            try:
+                if (status := node.wait_end()) != 0:
+                    history.violate(f"the agent of {node.name} has ended with {status}: {node.lines[-3:]}")
+                node.assert_nothing_left()
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                history.violate(f"{node.name} does not end: {str(error)[:1000]}")
             checks.check_log(node.lines, node.printed, history)
         checks.check_log(lines, server.unread, history)
         places = {model: frozenset(section["nodes"]) for model, section in models.items()}
