@@ -54,6 +54,9 @@ class SessionControl(Protocol):
     def send_end(self, message: work.AnswersReceived) -> None:
         """Tell the supervisor, if it is there, how something ended that was sent before."""
 
+    def rejoin(self) -> None:
+        """Begin anew under another id: the supervisor has given up everything of this process."""
+
     def drain(self, grace: float, *, replaced: bool = False) -> None:
         """Admit no more requests; running ones have ``grace`` seconds.
 
@@ -84,6 +87,9 @@ class ControlSocket(EventSocket, Protocol):
 
     def watch_supervisor(self, pid: int) -> None:
         """Tell the session when the process with this pid has ended, instead of the one watched before."""
+
+    def use_topic(self, gateway: str, former: str) -> None:
+        """Take the events for this id from now on, and no more for the former one: workers cancel what they do for that."""
 
     def hold(self, attempt: RequestKey, on: bool) -> None:
         """Let a worker hold the answer of an attempt, or go on."""
@@ -136,6 +142,7 @@ class MessageHandlers:
             metrics.CollectMetrics: self._collect_metrics,
             peers.Draining: self._draining,
             peers.PauseAccepting: self._pause_accepting,
+            peers.Rejoin: self._rejoin,
             peers.Shutdown: self._draining,
         }
 
@@ -294,6 +301,9 @@ class MessageHandlers:
 
     def _pause_accepting(self, _message: peers.PauseAccepting, _: bytes) -> None:
         self._session.pause_accepting()
+
+    def _rejoin(self, _message: peers.Rejoin, _: bytes) -> None:
+        self._control.call_later(0.0, self._session.rejoin)  # the connection on which this came is being read
 
     def _draining(self, message: peers.Draining | peers.Shutdown, _: bytes) -> None:
         self._session.drain(message.grace, replaced=isinstance(message, peers.Shutdown))

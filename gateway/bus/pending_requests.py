@@ -76,6 +76,10 @@ class PendingRequests:
         """Fail the present attempts of the requests that ``worker`` has; they may be tried again elsewhere."""
         self._fail_each([each for each in self.exchanges.values() if each.worker == worker], failure)
 
+    def fail_with_worker(self, failure: Failure) -> None:
+        """Fail the present attempts of the requests that any worker has; they may be tried again."""
+        self._fail_each([each for each in self.exchanges.values() if each.worker], failure)
+
     def attempts_of(self, worker: str) -> list[OpenAttempt]:
         """Return the present attempts of the requests that ``worker`` has."""
         return [OpenAttempt(each, each.attempt) for each in self.exchanges.values() if each.worker == worker]

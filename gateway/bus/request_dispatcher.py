@@ -40,7 +40,9 @@ class RequestDispatcher:
 
         ``counts`` knows the API families of the routes. ``hold`` lets the worker of an attempt hold its answer, or go on.
         """
-        self._gateway, self._settings, self._spool = gateway, settings, spool
+        self.gateway = gateway
+        """The id of this process."""
+        self._settings, self._spool = settings, spool
         self._admission, self._pending, self._connection = admission, pending, connection
         self._received_ends, self._counts, self._hold = received_ends, counts, hold
         self.inbox_bytes = settings.inbox_bytes
@@ -109,11 +111,11 @@ class RequestDispatcher:
 
     def cancel(self, exchange: RequestExchange, reason: str) -> None:
         """Cancel the present attempt: the supervisor knows where it waits or runs."""
-        self._connection.send_end(work.Cancel(self._gateway, exchange.number, exchange.attempt, reason))
+        self._connection.send_end(work.Cancel(self.gateway, exchange.number, exchange.attempt, reason))
 
     def hold(self, exchange: RequestExchange, on: bool) -> None:
         """Let the engine of the present attempt wait, or go on."""
-        self._hold(RequestKey(self._gateway, exchange.number, exchange.attempt), on)
+        self._hold(RequestKey(self.gateway, exchange.number, exchange.attempt), on)
 
     def report_lost(self, exchange: RequestExchange) -> None:
         """Report that a worker was lost with its answer, and how many tokens the client had of a stream."""
@@ -124,7 +126,7 @@ class RequestDispatcher:
 
     def answered(self, exchange: RequestExchange, worker: str, outcome: Outcome) -> None:
         """Keep the end of an answer, in case its worker cannot report it."""
-        self._received_ends.add(self._gateway, exchange, worker, outcome)
+        self._received_ends.add(self.gateway, exchange, worker, outcome)
 
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""

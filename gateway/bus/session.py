@@ -34,6 +34,7 @@ from gateway.requests.exchange import RequestExchange
 from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.received_ends import ReceivedEnds
 from gateway.requests.spool import Spool
+from protocol import ids
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
@@ -45,6 +46,7 @@ from protocol.runtime import logs
 from protocol.wire import envelope
 
 R = TypeVar("R")
+_GIVEN_UP = Failure(Code.LOST, "the server could not reach this gateway for too long, and has given the request up")
 
 
 class SupervisorSession:
@@ -205,6 +207,24 @@ class SupervisorSession:
             logs.get_logger().info("the supervisor has ended; requests wait for the next one", gateway=self.id)
         self.admission.apply(AdmissionEvent.SUPERVISOR_ENDED)
         self._connection.supervisor_ended()
+        self._message_handlers.notify_exchanges()
+
+    def rejoin(self) -> None:
+        """Begin anew under another id, on a gateway of another node: the supervisor has given up everything of this process.
+
+        Requests wait until it has answered, also those whose clients have nothing of the answer yet.
+        """
+        if self.admission.state is AdmissionState.LOST:
+            return
+        former, self.id = self.id, ids.peer_id("gateway")
+        logs.get_logger().warning("the supervisor had given this gateway up", gateway=former, now=self.id)
+        self.admission.apply(AdmissionEvent.SUPERVISOR_ENDED)
+        self._sockets.drain_events()
+        self._connection.supervisor_ended()
+        self._pending.fail_with_worker(_GIVEN_UP)
+        self._requests.gateway = self.id
+        self._sockets.use_topic(self.id, former)
+        self.request_counts.forget_reports()
         self._message_handlers.notify_exchanges()
 
     def check_connection(self, now: float) -> None:

@@ -256,6 +256,14 @@ class GatewayBus:
 
     # Workers
 
+    def use_topic(self, gateway: str, former: str) -> None:
+        """Take the events for this id from now on, and no more for the former one: workers cancel what they do for that."""
+        topic = ids.topic(gateway)
+        self._topic_length = len(topic)
+        self._events.subscribe(topic)
+        self._events.unsubscribe(ids.topic(former))
+        self._read_soon(self._events, self._read_events)
+
     def hold(self, attempt: ids.RequestKey, on: bool) -> None:
         """Subscribe to the topic that lets a worker hold the answer of an attempt, or unsubscribe."""
         if not self._closed:

@@ -139,3 +139,7 @@ class RequestCounts:
     def latest(self) -> list[RequestsObserved]:
         """The latest reports, which a supervisor that has ended may not have read."""
         return list(self._latest)
+
+    def forget_reports(self) -> None:
+        """Report nothing twice: the supervisor will know this process under another id."""
+        self._latest.clear()

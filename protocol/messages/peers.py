@@ -125,6 +125,14 @@ class Shutdown(msgspec.Struct, frozen=True, omit_defaults=True):
     """To an agent, with ``draining``: the server cannot use it, and a new one like it would be refused as well."""
 
 
+@control_message
+class Rejoin(msgspec.Struct, frozen=True):
+    """Supervisor → gateway, or host of gateways, on another node: it was silent for too long, and everything of it was given up.
+
+    Its connection may be whole. It says :class:`Hello` again, on a new connection and under another id.
+    """
+
+
 @stable_message
 class PauseAccepting(msgspec.Struct, frozen=True):
     """Supervisor → gateway of another version: accept no new connections until a :class:`Welcome` or :class:`Shutdown`.

@@ -145,7 +145,7 @@ class SupervisorBus:
         return peer not in self._outboxes
 
     def forget(self, peer: str) -> None:
-        """Drop the messages that wait for a peer that has ended."""
+        """Drop the messages that wait for a peer that has ended. One that may live can be told so afterwards."""
         self._outboxes.pop(peer, None)
         if self._remote is not None:
             self._remote.ended(peer)

@@ -24,7 +24,7 @@ from protocol.config.resolver import require_key_beyond_loopback
 from protocol.config.settings import Settings, write_settings
 from protocol.failures import LemonbusError
 from protocol.messages.gateway_hosts import GATEWAY_HOST, ConfigureGateways, UseKeys
-from protocol.messages.peers import Shutdown, Welcome
+from protocol.messages.peers import Rejoin, Shutdown, Welcome
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -89,6 +89,10 @@ class GatewayHost:
                 self._use_keys(message)
             case ConfigureGateways():
                 self._configure(msgspec.json.decode(payload, type=Settings))
+            case Rejoin():
+                log.info("the supervisor has given this host up, and hears of it again")
+                self._link.end()
+                self._link.begin(ids.peer_id("host"))
             case Shutdown(draining=True):
                 log.info("the server ends; the gateways wait for its next start")
             case Shutdown():

@@ -185,8 +185,8 @@ class NodeAgents:
     def _refused(self, agent: str, node: str, answer: Shutdown) -> list[Survivor]:
         if times := self._refusals.count(node):
             log.warning("node agent refused", node=node, agent=agent, why=answer.reason, times=times)
+        self._bus.forget(agent)  # before the last word, which may have to wait
         self._bus.send(agent, answer)
-        self._bus.forget(agent)
         return []
 
     def _settings_for_nodes(self) -> bytes:
@@ -292,9 +292,9 @@ class NodeAgents:
         (log.error if missing else log.warning)("node lost", node=node.name, agent=node.agent, why=why)
         self._registry.lost(node, self._loop.now(), missing=missing)
         self._asked.pop(node.name, None)
-        self._bus.send(node.agent, Shutdown(0.0, why))
         self._peers.remove(node.agent)
         self._bus.forget(node.agent)
+        self._bus.send(node.agent, Shutdown(0.0, why))
         # The scheduler would load the model of the first one at another worker of this node, which is the next to end.
         suspended, self._decisions.suspended = self._decisions.suspended, True
         try:

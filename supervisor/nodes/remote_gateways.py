@@ -1,7 +1,7 @@
 """The gateways of other nodes: which there are, when one is lost, and what their hosts need.
 
 The end of their processes cannot be seen here. A gateway has ended when it says so, or when it was silent for ``peer_silence``. One
-that was lost and says Hello again is told to end: its requests were given up.
+that was only silent is told so as soon as it can be reached, and joins again under another id: its requests were given up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol import RELEASE, UNDERSTOOD
 from protocol.config.api_keys import without_secrets
 from protocol.config.settings import Settings
 from protocol.messages.gateway_hosts import GATEWAY_HOST, ConfigureGateways, GatewayLeaves, UseKeys
-from protocol.messages.peers import Hello, Shutdown
+from protocol.messages.peers import Hello, Rejoin, Shutdown
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.peer_registry import PeerRegistry
@@ -27,7 +27,6 @@ from supervisor.runtime.key_file_watch import KeyFileWatch
 
 KEYS_INTERVAL_S: Final = 0.25
 """How often the file of keys is looked at while there is a host."""
-_GIVEN_UP: Final = Shutdown(0.0, "the gateway was not reachable for too long: its requests were given up")
 _MAX_LOST: Final = 1000
 OnEnded = Callable[[str], None]
 
@@ -87,26 +86,27 @@ class RemoteGateways:
         if hello.role == GATEWAY_HOST:
             self._host_hello(peer, hello)
             return False
-        if hello.boot != self._boot:
-            self._bus.send(peer, Shutdown(0.0, "the server was started again"))
-            return False
-        if peer in self._lost:
-            self._bus.send(peer, _GIVEN_UP)
+        if hello.boot != self._boot or peer in self._lost:
+            self._bus.forget(peer)
+            again = hello.boot == self._boot
+            self._bus.send(peer, Rejoin() if again else Shutdown(0.0, "the server was started again"))
             return False
         self._gateways[peer] = on_ended
         self._record.set_remote_gateways(list(self._gateways))
         return True
 
     def lost(self, peer: str) -> None:
-        """Give up a gateway or a host that is silent, or does not read. Do nothing if it is neither."""
+        """Give up a gateway or a host that is silent, or does not read. Do nothing if it is neither.
+
+        It may be connected still, and then says no other Hello unless it hears of this.
+        """
         if peer in self._hosts:
             self._hosts.discard(peer)
             self._peers.remove(peer)
             self._bus.forget(peer)
+            self._bus.send(peer, Rejoin())
         elif peer in self._gateways:
-            # It may be connected still, and then says no other Hello. Another gateway takes its place once it hears of this.
-            self._bus.send(peer, _GIVEN_UP)
-            self._ended(peer)
+            self._ended(peer, Rejoin())
 
     def _leaves(self, gateway: str, _message: GatewayLeaves, _payload: bytes) -> None:
         self._left.add(gateway)
@@ -118,7 +118,7 @@ class RemoteGateways:
         self._left.discard(gateway)
         return left
 
-    def _ended(self, gateway: str) -> None:
+    def _ended(self, gateway: str, last_word: Rejoin | None = None) -> None:
         on_ended = self._gateways.pop(gateway, None)
         if on_ended is None:
             return
@@ -126,7 +126,12 @@ class RemoteGateways:
         if len(self._lost) > _MAX_LOST:
             del self._lost[next(iter(self._lost))]
         self._record.set_remote_gateways(list(self._gateways))
-        self._loop.call_later(0.0, partial(on_ended, gateway))
+        self._loop.call_later(0.0, partial(self._settle, gateway, on_ended, last_word))
+
+    def _settle(self, gateway: str, on_ended: OnEnded, last_word: Rejoin | None) -> None:
+        on_ended(gateway)  # this drops what waits for it
+        if last_word is not None:
+            self._bus.send(gateway, last_word)
 
     # Hosts
 

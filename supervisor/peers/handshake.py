@@ -69,6 +69,7 @@ class Handshake:
         """Return whether this server has started a process; tell any other one to end. ``known``: whether its id is known."""
         accepted = known and hello.boot == self._process_context.boot
         if not accepted:
+            self._bus.forget(peer)
             self._bus.send(peer, Shutdown(0.0, "this server did not start this process"))
         return accepted
 

@@ -98,6 +98,9 @@ class FakeGatewayBus:
     def hold(self, attempt: RequestKey, on: bool) -> None:
         """Nothing is held."""
 
+    def use_topic(self, gateway: str, former: str) -> None:
+        """There are no topics."""
+
     def connection_is_broken(self) -> bool:
         return self.broken
 

@@ -21,6 +21,10 @@ def gateways_gone(server: LemonbusServer) -> int:
     return sum(line["event"] == "gateway worker gone" for line in server.lines)
 
 
+def hosts_given_up(server: LemonbusServer) -> int:
+    return sum(line["event"] == "peer killed" and line["role"] == "gateway_host" for line in server.lines)
+
+
 def connections_ended(gateway: RemoteGateway) -> int:
     """How often its gateways have noticed that they cannot reach the supervisor."""
     return sum("requests wait for the next one" in str(line) for line in gateway.output())
@@ -67,31 +71,38 @@ def test_a_gateway_that_was_lost_begins_anew(start_server: StartServer) -> None:
         TcpLink(server.settings.cluster_address) as link,
         RemoteGateway(link.address, token_of(server)) as gateway,
     ):
-        (pid,) = gateway.gateway_pids()
+        before = gateway.gateway_pids()
         stream = gateway.client.start_chat(LOOP, stream=True, max_tokens=60_000)
         stream.until(lambda it: len(it.events) > 2)
         link.cut()
+        wait_for(lambda: connections_ended(gateway), "the gateway has noticed it")
+        waiting = gateway.client.start_chat(LOOP, max_tokens=2)
         wait_for(lambda: gateways_gone(server), "the supervisor has given it up", 30.0)
         wait_for(lambda: server.busy_slots(LOOP) == 0, "the engine is free for others")
         link.heal()
-        wait_for(lambda: gateway.gateway_pids() not in ([pid], []), "another gateway has taken its place", 30.0)
-        wait_for(lambda: serves(gateway, LOOP), "it serves", 30.0)
-        stream.finish()
-        assert not stream.done
+        assert stream.finish().error["code"] == "events_lost"
+        assert waiting.finish(60).status == 200
+        assert gateway.gateway_pids() == before
 
 
-def test_a_gateway_that_was_given_up_on_a_whole_connection_begins_anew(start_server: StartServer) -> None:
+def test_a_gateway_and_a_host_that_were_given_up_on_whole_connections_begin_anew(start_server: StartServer) -> None:
     server = start_server("tiny-loop", cluster_address=f"127.0.0.1:{free_port_pair()}", peer_silence=4.0)
-    with (
-        TcpLink(server.settings.cluster_address) as link,
-        RemoteGateway(link.address, token_of(server)) as gateway,
-    ):
+    assert server.client.post("/v1/load", {"model_name": LOOP}, 60.0).status == 200
+    with RemoteGateway.of(server) as gateway:
         (pid,) = gateway.gateway_pids()
-        link.hold()
-        wait_for(lambda: gateways_gone(server), "the supervisor has given it up", 30.0)
-        link.heal()
-        wait_for(lambda: gateway.gateway_pids() not in ([pid], []), "another gateway has taken its place", 30.0)
-        wait_for(lambda: gateway.client.chat(LOOP, max_tokens=2).status == 200, "it serves", 30.0)
+        stream = gateway.client.start_chat(LOOP, stream=True, max_tokens=60_000)
+        stream.until(lambda it: len(it.events) > 2)
+        with processes.stopped(pid), processes.stopped(gateway.process.pid):
+            waiting = [gateway.client.start_chat(LOOP, max_tokens=2) for _ in range(6)]
+            wait_for(lambda: gateways_gone(server), "the supervisor has given it up", 30.0)
+            wait_for(lambda: hosts_given_up(server), "and its host", 30.0)
+            wait_for(lambda: server.busy_slots(LOOP) == 0, "the engine is free for others")
+        assert stream.finish().error["code"] == "events_lost"
+        assert [each.finish(60).status for each in waiting] == 6 * [200]
+        assert gateway.gateway_pids() == [pid]
+        assert server.state()["granted"] == 0
+        assert server.client.post("/internal/keys", {"name": "first", "scopes": ["admin"]}).status == 200
+        wait_for(lambda: gateway.client.get("/v1/models").status == 401, "the host has got the key")
 
 
 def test_gateways_join_the_next_start_of_the_head(start_server: StartServer, tmp_path: Path) -> None:

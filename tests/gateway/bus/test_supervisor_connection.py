@@ -13,7 +13,7 @@ from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.caller import Caller, KeyUsage, RateLimits
 from protocol.messages.events import EventKind
 from protocol.messages.health import GetHealth
-from protocol.messages.peers import WorkerUp
+from protocol.messages.peers import Rejoin, WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
 from protocol.messages.work import Cancel, Granted, GrantedAttempt, Refused, SubmitRequest
 from tests.gateway.bus.session_harness import SessionHarness
@@ -254,3 +254,36 @@ def test_a_new_supervisor_learns_that_another_piece_follows(gateway: SessionHarn
     gateway.grant(gateway.start(more=True))
     gateway.end_supervisor()
     assert [each.more for each in gateway.bus.snapshots[-1].requests] == [True]
+
+
+def test_a_gateway_that_was_given_up_asks_again_under_another_id_for_what_no_client_has_seen(
+    gateway: SessionHarness,
+) -> None:
+    waiting, begun, seen, read = (gateway.start(f"r.{n}") for n in range(4))
+    gateway.grant(begun)
+    for exchange in (seen, read):
+        gateway.deliver(exchange, EventKind.DELTA)
+    read.take()
+    former = gateway.session.id
+    gateway.bus.sent.clear()
+    gateway.bus.supervisor_pid = 0
+    gateway.handlers.on_message(Rejoin(), b"")
+    gateway.bus.iterate()
+    assert gateway.session.admission.state is AdmissionState.RECOVERING
+    late = gateway.start("r.late")
+    assert not gateway.bus.sent
+    gateway.bus.supervisor_pid = 1
+    gateway.bus.iterate()
+    gateway.welcome()
+    assert gateway.session.id != former
+    assert [(each.number, each.attempt, each.worker) for each in gateway.bus.snapshots[-1].requests] == [
+        (waiting.number, 1, ""),
+        (begun.number, 2, ""),
+        (seen.number, 2, ""),
+        (late.number, 1, ""),
+    ]
+    assert [number for number, _, _ in gateway.submitted()] == [each.number for each in (waiting, begun, seen, late)]
+    assert read.failure is not None
+    assert read.failure.code is Code.LOST
+    waiting.abandon(Code.CANCELLED)
+    assert gateway.bus.sent[-1] == Cancel(gateway.session.id, waiting.number, 1, Code.CANCELLED)
