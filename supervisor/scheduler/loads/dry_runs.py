@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 
 from protocol.failures import Failure
@@ -126,16 +127,19 @@ def _fits_better_elsewhere(state: SchedulerState, plan: PendingPlan, nodes: Node
 
 
 def _model_of(state: SchedulerState, plan: PendingPlan) -> ScheduledModel:
-    """Return the model of a plan as the choice of a node wants it; it may not be known to the scheduler."""
+    """Return the model of a plan as the choice of a node wants it. The scheduler's own one, if any, learns nothing of its checks."""
     spec = plan.spec
     known = state.replica_sets.get(spec.name)
     if known is not None:
-        model = known.lead
+        model = copy.copy(known.lead)
+        model.search = copy.copy(model.search)
     else:
         unknown = ReplicaSet(spec.name, spec.type, state.policies.of(spec.name), state.index)
         model = ScheduledModel(unknown, 1, state.limits.restarts)
         unknown.replicas.append(model)
-    model.search.checks |= {node: CheckedNeed(spec, estimate) for node, estimate in plan.checks.items()}
+    model.search.checks = model.search.checks | {
+        node: CheckedNeed(spec, estimate) for node, estimate in plan.checks.items()
+    }
     return model
 
 

@@ -208,7 +208,7 @@ class NodeAssignment:
         may_displace: bool | None = None,
     ) -> list[Offer]:
         """Return what nodes offer. ``may_displace``: whether models may be evicted; None: as the model's failures allow."""
-        siblings = {each.key for each in model.replica_set.replicas if each is not model}
+        siblings = {each.key for each in model.replica_set.replicas} - {model.key}
         return [
             offer_of(
                 self._views.of(name, spec, position),

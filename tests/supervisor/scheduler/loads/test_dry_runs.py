@@ -175,6 +175,17 @@ def test_a_plan_moves_as_a_load_would_if_its_check_shows_that_the_model_fits_els
     assert sorted(checks(sim)) == [HEAD, "large"]
 
 
+def test_a_plan_changes_nothing_that_is_known_of_the_model() -> None:
+    sim = cluster(head=100, large=1000)
+    need(sim, a=50)
+    sim.load("a", 901, size=50)
+    sim.run_until_idle()
+    known = dict(sim.state.models["a"].search.checks)
+    assert known
+    planned(sim, "a", size=70)
+    assert sim.state.models["a"].search.checks == known
+
+
 def test_a_plan_for_which_no_node_suits_is_refused() -> None:
     sim = cluster(gpu2=100)
     sim.plan("a", needs=NodeNeeds(nodes=["gpu3"]))

@@ -10,7 +10,7 @@ from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.models.recipes import NodeBackend
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.inputs import ModelTarget
-from supervisor.scheduler.nodes.node_assignment import READ_TIMEOUT_S
+from supervisor.scheduler.nodes.node_comparisons import READ_TIMEOUT_S
 from tests.supervisor.scheduler.effect_player import spec
 from tests.supervisor.scheduler.simulated_nodes import checks, cluster, need, places
 from tests.supervisor.scheduler.simulation import Simulation
