@@ -63,6 +63,7 @@ class Code(enum.StrEnum):
     CONNECTION_LOST = "backend_connection_lost"
     OUT_OF_MEMORY = "out_of_memory"
     INSUFFICIENT_MEMORY = "insufficient_memory"
+    INSUFFICIENT_STORAGE = "insufficient_storage"
     NO_NODE = "no_suitable_node"
     LOST = "events_lost"
     RETURNED = "returned"
@@ -130,6 +131,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.CONNECTION_LOST: _HttpError(500, _MODEL),
     Code.OUT_OF_MEMORY: _HttpError(500, _MODEL),
     Code.INSUFFICIENT_MEMORY: _HttpError(507, _MODEL),
+    Code.INSUFFICIENT_STORAGE: _HttpError(507, _MODEL),
     Code.NO_NODE: _HttpError(503, _MODEL),
     Code.LOST: _HttpError(500, "internal_error"),
     Code.RETURNED: _HttpError(503, _BUSY),
@@ -159,7 +161,9 @@ RETRIABLE: Final = frozenset(
 )
 """Failures of an attempt after which the gateway may try once more, if nothing was written yet."""
 
-DOWNLOAD_FAILURES: Final = frozenset({Code.DOWNLOAD_FAILED, Code.CHECKPOINT_NOT_FOUND, Code.CHECKPOINT_FORBIDDEN})
+DOWNLOAD_FAILURES: Final = frozenset(
+    {Code.DOWNLOAD_FAILED, Code.INSUFFICIENT_STORAGE, Code.CHECKPOINT_NOT_FOUND, Code.CHECKPOINT_FORBIDDEN}
+)
 """Failures of a download that had begun."""
 
 CLIENT_LEFT_CODES: Final = frozenset({Code.CANCELLED, Code.CLIENT_TOO_SLOW})

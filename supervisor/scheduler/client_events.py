@@ -256,7 +256,7 @@ def download_ended(
         return
     if failure.code in DOWNLOAD_FAILURES and not model.provisional:
         model.backoff.load_failed(failure, now)
-    if failure.code is Code.DOWNLOAD_FAILED and not model.provisional:
+    if failure.code in (Code.DOWNLOAD_FAILED, Code.INSUFFICIENT_STORAGE) and not model.provisional:
         failure = structs.replace(failure, retry_after=max(failure.retry_after, model.backoff.pause(now)))
     answers.refuse_waiting(state, model, failure)
 

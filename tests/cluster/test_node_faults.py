@@ -97,9 +97,10 @@ def test_a_full_disk_ends_nothing_that_runs(server: ClusterServer) -> None:
             refused = server.client.post("/v1/load", {"model_name": NEXT}, 60.0)
         for each in running:
             each.check_whole()
-        assert refused.status == 502, refused
+        assert (refused.status, refused.error["code"]) == (507, "insufficient_storage"), refused
         assert "not enough disk space" in refused.error["message"], refused
         assert NODE in refused.error["message"], refused
+        assert "node_files" in refused.error["detail"], refused
     server.load_on(NEXT)
     assert server.places() == {HERE: "head", THERE: NODE, NEXT: NODE}
     assert server.client.post("/v1/unload", {"model_name": NEXT}).status == 200

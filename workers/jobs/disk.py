@@ -21,14 +21,17 @@ _LOCK_POLL_S: Final = 0.2
 
 
 def require_free_space(folder: Path, size: int) -> None:
-    """Raise a :class:`SourceError` if ``size`` more bytes do not fit beside ``folder``."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if size + FREE_MARGIN_BYTES > free:
+    """Raise a :class:`SourceError` if ``size`` more bytes do not fit beside ``folder``. Its detail names the folder."""
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    needed = size + FREE_MARGIN_BYTES
+    if needed > free:
         raise SourceError(
-            f"not enough disk space: {(size + FREE_MARGIN_BYTES) / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free",
-            str(folder),
+            f"not enough disk space: {needed / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free",
+            f"{folder}: {needed - free} bytes are missing",
+            full=True,
         )
 
 

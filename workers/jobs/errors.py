@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+
+from protocol.failures import Code
 
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
@@ -25,6 +29,7 @@ class SourceError(Exception):
         absent: bool = False,
         forbidden: bool = False,
         unreachable: bool = False,
+        full: bool = False,
         retry_after: float = 0.0,
         param: str = "checkpoint",
     ) -> None:
@@ -32,7 +37,7 @@ class SourceError(Exception):
 
         ``offline``: no connection was tried, because of the setting. ``absent``: the source answered that it does not
         have it. ``forbidden``: the source has it, but does not give it to us. ``unreachable``: there was no connection
-        to it. ``retry_after``: seconds after which it wants to be asked again, if it gave a time. ``param``: the field
+        to it. ``full``: the disk has no space for it. ``retry_after``: seconds after which it wants to be asked again, if it gave a time. ``param``: the field
         of a registration that names what is absent.
         """
         super().__init__(message)
@@ -41,5 +46,18 @@ class SourceError(Exception):
         self.absent = absent
         self.forbidden = forbidden
         self.unreachable = unreachable
+        self.full = full
         self.retry_after = retry_after
         self.param = param
+
+    @property
+    def code(self) -> Code:
+        """The code of a download, or of a copy, that failed with it alone."""
+        return Code.INSUFFICIENT_STORAGE if self.full else Code.DOWNLOAD_FAILED
+
+
+def not_written(problem: OSError, detail: str = "") -> SourceError:
+    """Return the error of a file that could not be written. ``detail``: instead of the text of the problem."""
+    reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
+    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+    return SourceError(f"a file could not be written: {reason}", detail or str(problem), full=full)

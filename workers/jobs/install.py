@@ -27,7 +27,7 @@ from protocol.models.installations import InstallationRecord
 from protocol.runtime import logs
 from workers.jobs import disk
 from workers.jobs.backend_install import archive_names, wheels
-from workers.jobs.errors import SourceError
+from workers.jobs.errors import SourceError, not_written
 from workers.jobs.job import JobProcess
 from workers.jobs.progress import DownloadProgress, ProgressSnapshot
 
@@ -76,10 +76,10 @@ def run_order(
         failure = Failure(Code.OFFLINE, f"backend {name} could not be {verb}: the setting `offline` forbids downloads")
     except SourceError as problem:
         reason = f"backend {name} could not be {verb}: {problem}"
-        failure = Failure(Code.DOWNLOAD_FAILED, reason, detail=problem.detail)
+        failure = Failure(problem.code, reason, detail=problem.detail)
     except OSError as problem:
-        reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-        failure = Failure(Code.DOWNLOAD_FAILED, f"backend {name} could not be {verb}: {reason}", detail=str(problem))
+        unwritten = not_written(problem)
+        failure = Failure(unwritten.code, f"backend {name} could not be {verb}: {unwritten}", detail=unwritten.detail)
     except Exception:  # noqa: BLE001 - the waiting callers must be answered after any error
         failure = Failure(Code.INTERNAL, f"backend {name} could not be {verb}", detail=traceback.format_exc())
     logs.get_logger().debug("order failed", backend=name, reason=failure.message, detail=failure.detail)

@@ -22,6 +22,8 @@ if os.getppid() != int(sys.argv.pop(1)):
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
 
+DISK_FULL: Final = "the disk is full"
+"""A reason of :class:`PipFailure`."""
 _UNREACHABLE: Final = re.compile(
     r"NewConnectionError|ConnectTimeout|NameResolutionError|name resolution|Max retries|Connection refused"
     r"|ProxyError|ReadTimeout|Read timed out|ConnectionResetError|SSLError",
@@ -82,7 +84,7 @@ def _reason(code: int, output: str) -> str:
     if _UNREACHABLE.search(output):
         return "the package index cannot be reached"
     if "No space left" in output:
-        return "the disk is full"
+        return DISK_FULL
     if "DO NOT MATCH THE HASHES" in output:
         return "a wheel is not the one that was pinned (its sha256 differs)"
     unknown = _UNKNOWN.search(output)

@@ -79,7 +79,8 @@ class ReceiveJob:
         pull = StartPull(order.spec.name, order.downloads, str(self._folders.cache))
         result, _ = download_model(pull, progress)
         if isinstance(result, PullFailed):
-            raise SourceError(result.failure.message, result.failure.detail)
+            full = result.failure.code is Code.INSUFFICIENT_STORAGE
+            raise SourceError(result.failure.message, result.failure.detail, full=full)
         logs.get_logger(model=self._model).info("model downloaded on its node", files=result.files)
 
     def _found(self, order: FindFiles) -> FilesFound:
@@ -92,7 +93,7 @@ class ReceiveJob:
         try:
             return receiver.run()
         except SourceError as problem:
-            failure = Failure(Code.DOWNLOAD_FAILED, f"{message}: {problem}", model=self._model, detail=problem.detail)
+            failure = Failure(problem.code, f"{message}: {problem}", model=self._model, detail=problem.detail)
         except Exception:  # noqa: BLE001 - the load that waits must be answered after any error
             failure = Failure(Code.INTERNAL, message, model=self._model, detail=traceback.format_exc())
         return TransferFailed(self._model, failure)

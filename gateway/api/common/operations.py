@@ -49,6 +49,7 @@ MODEL: Final = _failures(
     *(Code.BACKEND_NOT_INSTALLED, Code.UNSUPPORTED, Code.DOWNLOAD_FAILED, Code.DOWNLOAD_PAUSED, Code.OFFLINE),
     *(Code.LOAD_FAILED, Code.BACKING_OFF, Code.BREAKER_OPEN, Code.RESTART_NEEDED, Code.UNLOADED),
     Code.INSUFFICIENT_MEMORY,
+    Code.INSUFFICIENT_STORAGE,
     Code.NO_NODE,
 )
 """Failures of finding, downloading and loading a model."""

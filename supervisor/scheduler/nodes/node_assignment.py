@@ -108,7 +108,7 @@ class NodeAssignment:
     def refusal(self, model: ScheduledModel, spec: ModelSpec) -> Failure:
         """Return why no node suits a model."""
         state, now = self._state, self._now
-        failed = [each.failure for each in model.search.failed_copies.values() if each.until > now]
+        failed = {node: each.failure for node, each in model.search.failed_copies.items() if each.until > now}
         obstacles = [f"{name}: {obstacle(state, model, spec.needs, name, now)}" for name in state.nodes]
         rest = f"; and {len(obstacles) - _MAX_NAMED} further nodes" if len(obstacles) > _MAX_NAMED else ""
         reason = f"Model {model.name} can run on no node of this server ({'; '.join(obstacles[:_MAX_NAMED])}{rest})"
@@ -118,8 +118,9 @@ class NodeAssignment:
                 f"; node {name}, which suits it, was lost {now - node.at:.0f} s ago: start it again, or let the model"
                 " run on other nodes"
             )
-        code = failed[0].code if failed else Code.NO_NODE
-        return Failure(code, reason, model=model.name, retry_after=NODE_RETRY_S)
+        code = next((each.code for each in failed.values()), Code.NO_NODE)
+        detail = "\n".join(f"{node}: {each.detail}" for node, each in failed.items() if each.detail)
+        return Failure(code, reason, model=model.name, retry_after=NODE_RETRY_S, detail=detail)
 
     def leave(self, model: ScheduledModel, to: str = "") -> None:
         """Take a model from the worker that has checked it: it is checked on another node. The worker becomes a spare again."""

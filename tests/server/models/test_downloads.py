@@ -181,12 +181,14 @@ def test_a_pull_that_fails_says_why_and_leaves_nothing_registered_wrong(hub: Hub
     assert answer.status == 200
     (error,) = named(answer, "error")
     assert "not enough disk space" in error["error"]
-    assert error["code"] == "download_failed"
+    assert error["code"] == "insufficient_storage"
     whole = start(server).finish()
-    assert whole.status == 502
+    assert whole.status == 507
     reported = whole.json()
     folder = str(Path(os.environ["HF_HOME"]).parent)
-    assert folder in reported["error"].pop("detail"), "for the administrator that a caller of a server without keys is"
+    detail = reported["error"].pop("detail")
+    assert folder in detail, "for the administrator that a caller of a server without keys is"
+    assert "bytes are missing" in detail
     assert folder not in json.dumps(reported)
     hub.wrong_size = 0
     assert start(server).finish().json()["status"] == "success"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
@@ -37,13 +38,14 @@ def test_one_download_serves_all_waiting_requests() -> None:
     assert set(keys) <= set(sim.order)
 
 
-def test_after_a_failed_download_the_next_backs_off_with_retry_after() -> None:
+@pytest.mark.parametrize("code", [Code.DOWNLOAD_FAILED, Code.INSUFFICIENT_STORAGE])
+def test_after_a_failed_download_the_next_backs_off_with_retry_after(code: Code) -> None:
     sim = Simulation()
     for index, pause in enumerate([1.0, 2.0, 4.0]):
         first = ask(sim, 7100 + index)
         assert sim.fetches == ["a"] * (index + 1)
-        fail(sim, UNREACHABLE)
-        assert (sim.refusals[first].code, sim.refusals[first].retry_after) == (Code.DOWNLOAD_FAILED, pause)
+        fail(sim, replace(UNREACHABLE, code=code))
+        assert (sim.refusals[first].code, sim.refusals[first].retry_after) == (code, pause)
         sim.pass_time(pause / 2)
         sooner = sim.refusals[ask(sim, 7200 + index)]
         assert (sooner.code, sooner.retry_after) == (Code.BACKING_OFF, pytest.approx(pause / 2))

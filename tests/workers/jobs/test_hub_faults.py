@@ -261,7 +261,10 @@ def test_a_disk_that_is_too_small_is_known_before_anything_is_fetched(
     hub: Hub, downloader: InProcessDownloader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.wrong_size = shutil.disk_usage(downloader.cache.parent).total
-    assert "not enough disk space" in message(downloader.pull(Q4), downloader)
+    result = downloader.pull(Q4)
+    assert "not enough disk space" in message(result, downloader)
+    assert isinstance(result, PullFailed)
+    assert result.failure.code is Code.INSUFFICIENT_STORAGE
     assert hub.transfers == []
 
 
@@ -296,5 +299,5 @@ def test_a_disk_that_fills_up_meanwhile(hub: Hub, environment: dict[str, str], t
         result = runner.result("j1")
     assert "could not be written: No space left on device" in message(result, runner)
     assert isinstance(result, PullFailed)
-    assert result.failure.code is Code.DOWNLOAD_FAILED
+    assert result.failure.code is Code.INSUFFICIENT_STORAGE
     wait_for(lambda: job.poll() is not None, "the job ended")

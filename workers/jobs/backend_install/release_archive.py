@@ -21,7 +21,7 @@ from urllib3 import exceptions as urllib3_errors
 from protocol.messages.backend_installs import Archive
 from workers.jobs import disk
 from workers.jobs.backend_install.archive_names import name_of, partial_name
-from workers.jobs.errors import SourceError
+from workers.jobs.errors import SourceError, not_written
 from workers.jobs.progress import DownloadProgress
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -99,13 +99,13 @@ def _write(partial: Path, blocks: Iterable[bytes], progress: DownloadProgress, s
     try:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as problem:
-        raise _not_written(problem) from problem
+        raise not_written(problem) from problem
     with open(handle, "wb", buffering=0) as file:  # noqa: PTH123 - opened above, not to be emptied
         try:
             file.truncate(start)
             file.seek(start)
         except OSError as problem:
-            raise _not_written(problem) from problem
+            raise not_written(problem) from problem
         done = start
         for block in blocks:
             rest = memoryview(block)
@@ -113,16 +113,11 @@ def _write(partial: Path, blocks: Iterable[bytes], progress: DownloadProgress, s
                 while rest:
                     rest = rest[file.write(rest) :]
             except OSError as problem:
-                raise _not_written(problem) from problem
+                raise not_written(problem) from problem
             done += len(block)
             progress.at(done)
         os.fsync(handle)
     return done
-
-
-def _not_written(problem: OSError) -> SourceError:
-    reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-    return SourceError(f"the file could not be written: {reason}", str(problem))
 
 
 def _extent(response: requests.Response, there: int) -> tuple[int, int]:

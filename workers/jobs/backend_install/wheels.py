@@ -42,7 +42,7 @@ def install(wheels: list[PinnedWheel], site: Path, staging: Path, progress: Down
     words += ["--no-cache-dir", "--no-warn-script-location", "--requirement", str(requirements)]
     failed = pip.run(words, staging, look)
     if failed is not None:
-        raise SourceError(failed.reason, failed.output)
+        raise SourceError(failed.reason, failed.output, full=failed.reason == pip.DISK_FULL)
     progress.begin(wheels[-1].requirement, len(wheels), len(wheels), 0)
     progress.end()
 

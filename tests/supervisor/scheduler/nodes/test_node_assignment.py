@@ -192,9 +192,11 @@ def test_if_they_reach_no_node_that_suits_the_load_is_refused_with_the_reason() 
     sim = cluster(gpu1=60)
     sim.lacking.add(("a", "gpu1"))
     sim.load("a", 901, needs=NodeNeeds(nodes=["gpu1"]))
-    sim.copied("a", "gpu1", Failure(Code.DOWNLOAD_FAILED, "its disk is full"))
+    full = Failure(Code.INSUFFICIENT_STORAGE, "its disk is full", detail="/cache: 7 bytes are missing")
+    sim.copied("a", "gpu1", full)
     refused = sim.refusals[RequestKey("g1", 901, 0)]
-    assert (refused.code, "gpu1: its disk is full" in refused.message) == (Code.DOWNLOAD_FAILED, True)
+    assert (refused.code, "gpu1: its disk is full" in refused.message) == (full.code, True)
+    assert refused.detail == "gpu1: /cache: 7 bytes are missing"
 
 
 def test_an_explicit_load_tries_again_to_copy_the_files() -> None:

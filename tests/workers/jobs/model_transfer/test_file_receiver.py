@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import pytest
 
+from protocol.failures import Code
 from protocol.messages.model_transfer import FileRoot, FileSender, FilesPresent, StartFileTransfer, TransferFile
 from tests.support.ports import free_port
 from tests.workers.jobs.model_transfer.receiving import DATA, SPEC, all_files, fetch, on_another_machine
@@ -213,8 +214,11 @@ def test_space_is_checked_before_anything_is_written(
 ) -> None:
     free = disk.FREE_MARGIN_BYTES + len(DATA) - 1000
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: shutil._ntuple_diskusage(free, 0, free))
-    with pytest.raises(SourceError, match="not enough disk space"):
+    with pytest.raises(SourceError, match="not enough disk space") as raised:
         fetch(folders, [file], [head])
+    assert raised.value.code is Code.INSUFFICIENT_STORAGE
+    folder = folders.place(file).content.parent
+    assert raised.value.detail == f"{folder}: 1000 bytes are missing"
     assert not folders.hub.exists()
     assert not folders.cache.exists()
     written(partial_of(folders, file), DATA[:1000])
@@ -253,10 +257,12 @@ def test_a_full_disk_keeps_what_has_arrived_for_the_next_try(
 ) -> None:
     """Another program has filled it meanwhile."""
     monkeypatch.setattr(disk, "require_free_space", lambda *_: None)
-    with pytest.raises(SourceError, match="the disk of this node is full"):
+    with pytest.raises(SourceError, match="the disk of this node is full") as raised:
         fetch(folders, [file], [head])
+    assert raised.value.code is Code.INSUFFICIENT_STORAGE
     arrived = partial_of(folders, file)
     assert 0 < arrived.stat().st_size < len(DATA)
+    assert f" {len(DATA) - arrived.stat().st_size} bytes have not arrived" in str(raised.value)
     assert all_files(small_disk) == {str(arrived.relative_to(small_disk))}
     resume_at = arrived.stat().st_size
     subprocess.run(["mount", "-o", "remount,size=2m", str(small_disk)], check=True)
