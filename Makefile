@@ -29,7 +29,7 @@ LOWEST := build/lowest
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster clean tools
+.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster helm manifests clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -52,6 +52,8 @@ help:
 	@echo 'make prometheus  the same for Prometheus'
 	@echo 'make browser install Chromium for the tests that need it; if it is not available, it says so'
 	@echo 'make cluster the tests of servers over several machines, in network namespaces; they need root, otherwise they say so'
+	@echo 'make helm    fetch Helm and the schemas of Kubernetes for the tests that need them; if they are not available, it says so'
+	@echo 'make manifests  render deploy/kubernetes from the chart in deploy/helm'
 	@echo 'make screenshots take the pictures of docs/screenshots, after MINUTES (2) of requests'
 	@echo 'make clean   remove everything that the others made'
 
@@ -124,6 +126,12 @@ prometheus: $(VENV)/.test
 # It needs so many libraries that it is installed.
 browser: $(VENV)/.test
 	@$(BIN)/python -m tests.support.debian_packages chromium
+
+helm: $(VENV)/.test
+	@$(BIN)/python -m tests.support.kubernetes
+
+manifests: $(VENV)/.test
+	@$(BIN)/python -m tests.support.kubernetes --write
 
 # Ray has 300 MB, which no other test needs.
 cluster: export PYTHONDONTWRITEBYTECODE :=
