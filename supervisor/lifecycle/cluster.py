@@ -1,19 +1,21 @@
-"""What a server with a cluster has besides: the agents of other nodes, and a placement that knows them."""
+"""The nodes besides the head of a server with a cluster: their agents, gateways, devices and copies of model files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from protocol.messages.devices import DevicesRead
 from protocol.messages.model_transfer import ShareFiles, StartFileTransfer
 from protocol.messages.ray_cluster import WatchRayCluster
 from protocol.models.checkpoints import hub_cache
 from protocol.models.memory import EngineDevice
-from protocol.models.nodes import HEAD
+from protocol.models.nodes import HEAD, NodeFacts
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.loop import Loop
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.lifecycle.remote_nodes import RemoteNodes
 from supervisor.node_files.file_senders import FileSenders
 from supervisor.node_files.file_transfers import FileTransfers
 from supervisor.node_files.node_files import NodeFiles
@@ -32,38 +34,40 @@ from supervisor.persistence.cluster_run import ClusterRun
 from supervisor.processes.local_placement import LocalPlacement
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.recovery.taken_over_nodes import TakenOverNodes
-from supervisor.runtime.messages import Messages
 
 if TYPE_CHECKING:
     from supervisor.lifecycle.components import Components
 
 
-class Cluster:
-    """Made before the other components, which need the placement, and connected when they are there."""
+class Cluster(RemoteNodes):
+    """See :class:`RemoteNodes` for what each method does, and in which order they are called."""
 
-    def __init__(self, loop: Loop, bus: SupervisorBus, head: LocalPlacement) -> None:
-        """No node has joined yet. ``head``: the placement of this machine."""
+    agents: NodeAgents
+    gateways: RemoteGateways
+    node_files: NodeFiles
+
+    def __init__(self, loop: Loop, bus: SupervisorBus, local: LocalPlacement, head: NodeFacts) -> None:
+        """No node has joined yet. ``local``: the placement of this machine."""
         self._others = NodePlacement(bus.send)
-        self.placement = ClusterPlacement(loop, head, self._others)
+        super().__init__(ClusterPlacement(loop, local, self._others), head)
         self.node_files = NodeFiles()
-        self.agents: NodeAgents
-        self.transfers: FileTransfers
-        self.gateways: RemoteGateways
         self._ray: RayNodes | None = None
 
-    def connect(self, components: Components) -> None:
-        """Make what takes messages of agents, and tells the scheduler of nodes."""
-        self._head_devices = components.devices
-        self.devices = NodeDevices(
+    # From start to end
+
+    def connect(self, components: Components, handshake: Handshake) -> None:
+        """See :meth:`RemoteNodes.connect`."""
+        self._settings, self._loop, self._scheduler = components.settings, components.loop, components.scheduler
+        self._state_dir, self._boot = Path(components.settings.state_dir), components.process_context.boot
+        self._finish_write = components.state_writer.finish
+        self._devices = NodeDevices(
             loop=components.loop,
             jobs=components.jobs,
             bus=components.bus,
-            workers=lambda node: [
-                self.placement.pid(each.worker) for each in components.scheduler.view.workers() if each.node == node
-            ],
-            closing=lambda: components.scheduler.view.closing,
+            workers=self._pids,
+            closing=self._closing,
+            on_read=components.devices.on_read,
         )
-        components.devices.elsewhere, self.devices.on_read = self.devices.read, components.devices.on_read
         self.agents = NodeAgents(
             settings=components.settings,
             loop=components.loop,
@@ -73,10 +77,8 @@ class Cluster:
             record=components.record,
             scheduler=components.scheduler,
             decisions=components.decisions,
-            devices=self.devices,
+            devices=self._devices,
         )
-        components.held.elsewhere = self.agents.held_on_devices
-        self.agents.keep = self._keep_run
         self.gateways = RemoteGateways(
             settings=components.settings,
             boot=components.process_context.boot,
@@ -86,109 +88,152 @@ class Cluster:
             record=components.record,
             key_file=components.key_file,
         )
-        if components.settings.placement == "ray":
-            self._ray = RayNodes(
-                components.loop, components.jobs, components.bus, lambda: components.scheduler.view.closing
-            )
-            components.effects.request_resources = self._ray.request_resources
-        self.senders = FileSenders(
-            components.loop, components.jobs, components.bus, lambda: components.scheduler.view.closing
-        )
-        self.transfers = FileTransfers(
+        self._senders = FileSenders(components.loop, components.jobs, components.bus, self._closing)
+        self._transfers = FileTransfers(
             loop=components.loop,
             jobs=components.jobs,
             bus=components.bus,
             models=components.models,
             node_files=self.node_files,
-            senders=self.senders,
+            senders=self._senders,
             folders=HeadFolders(hub_cache(), Path(components.settings.cache_dir)),
             scheduler=components.scheduler,
             decisions=components.decisions,
         )
-        self._settings, self._loop, self._scheduler = components.settings, components.loop, components.scheduler
-        self._state_dir, self._boot = Path(components.settings.state_dir), components.process_context.boot
-        self._finish_write = components.state_writer.finish
-        self.read_head()
-        self.agents.on_joined, self.agents.on_left = self._node_joined, self._node_left
-        effects = components.effects
-        effects.fetch_files, effects.paths_at, effects.devices_at = (
-            self.transfers.fetch,
-            self._paths_at,
-            self._devices_at,
-        )
-
-    def _node_joined(self, node: Node) -> None:
-        self.devices.joined(node.name, node.hardware)
-        self.transfers.node_joined(node.name)
-
-    def _node_left(self, node: str) -> None:
-        self.devices.left(node)
-        self.transfers.node_left(node)
-
-    def _devices_at(self, worker: str, use: Callable[[list[EngineDevice]], None]) -> None:
-        node = self.placement.node_of(worker)
-        if node == HEAD:
-            self._head_devices.for_engines(use)
-        else:
-            self.devices.for_engines(node, use)
-
-    def read_head(self) -> None:
-        """Tell the scheduler what the head has, as agents tell of their nodes: again when a backend was installed there."""
-        self.head = read_node_facts(self._settings, HEAD, "", labels={}, resources={})
-        self._scheduler.node_joined(self.head, self._loop.now())
-
-    def _paths_at(self, worker: str, spec: ModelSpec) -> Mapping[str, str]:
-        return self.node_files.paths(self.placement.node_of(worker), spec)
-
-    def worker_has(self, worker: str, spec: ModelSpec, paths: Mapping[str, str]) -> None:
-        """A worker of an earlier supervisor runs a model with these files of its node."""
-        shared = [path for on_head, path in paths.items() if path == on_head]
-        self.node_files.found(self.placement.node_of(worker), spec, paths, shared)
-
-    def begin(self, messages: Messages, handshake: Handshake) -> None:
-        """Take messages of agents from now on."""
+        if components.settings.placement == "ray":
+            self._ray = RayNodes(components.loop, components.jobs, components.bus, self._closing)
+            components.messages.add(self._ray.handlers())
+        self.agents.on_joined, self.agents.on_left, self.agents.keep = self._joined, self._left, self._keep_run
         self.agents.welcome = self.gateways.welcome = handshake.welcome
-        messages.add(self.agents.handlers())
-        messages.add(self.transfers.handlers())
-        messages.add(self.gateways.handlers())
-        self.agents.start()
-        self.devices.start()
-        self.gateways.start()
-        if self._ray is not None:
-            messages.add(self._ray.handlers())
+        for part in (self.agents, self.gateways, self._transfers):
+            components.messages.add(part.handlers())
+        for follows in (self.agents, self._devices, self.gateways):
+            follows.start()
+        self.backends_changed()
+
+    def job_kinds(self) -> dict[type, TakeOverJob]:
+        """See :meth:`RemoteNodes.job_kinds`."""
+        copies: dict[type, TakeOverJob] = {
+            StartFileTransfer: self._transfers.take_over,
+            ShareFiles: self._senders.take_over,
+        }
+        return {**copies, WatchRayCluster: self._ray.take_over} if self._ray is not None else copies
+
+    def take_over(self, handshake: Handshake) -> TakenOverNodes:
+        """See :meth:`RemoteNodes.take_over`."""
+        return TakenOverNodes(self.agents, handshake)
 
     def start(self) -> None:
-        """Start what has not been taken over."""
+        """See :meth:`RemoteNodes.start`."""
         if self._ray is not None:
             self._ray.start()
 
-    def taken_over(self, handshake: Handshake) -> TakenOverNodes:
-        """Return the nodes of an earlier supervisor."""
-        return TakenOverNodes(self.agents, handshake)
+    def tell_end(self) -> None:
+        """See :meth:`RemoteNodes.tell_end`: hosts of gateways wait for the next start of the server."""
+        self.gateways.end()
 
-    # The run, which a later start goes on with
+    def end(self) -> bool:
+        """See :meth:`RemoteNodes.end`."""
+        self.gateways.end()  # a host may have joined meanwhile
+        return self.agents.end()
 
-    def agents_of_last_run(self) -> dict[str, str] | None:
-        """Return the agents, by node, of a server that has not ended in order; None if it has."""
-        run = cluster_run.read(self._state_dir)
-        return run.agents if run is not None else None
+    # What agents tell
+
+    def _joined(self, node: Node) -> None:
+        self._devices.joined(node.name, node.hardware)
+        self._transfers.node_joined(node.name)
+
+    def _left(self, node: str) -> None:
+        self._devices.left(node)
+        self._transfers.node_left(node)
 
     def _keep_run(self, agents: dict[str, str]) -> None:
         """Let a later start know of these agents."""
         cluster_run.write(self._state_dir, ClusterRun(self._boot, agents), self._finish_write)
 
+    def agents_of_last_run(self) -> dict[str, str] | None:
+        """See :meth:`RemoteNodes.agents_of_last_run`."""
+        run = cluster_run.read(self._state_dir)
+        return run.agents if run is not None else None
+
     def forget_run(self) -> None:
-        """The server ends in order: no later start goes on with it."""
+        """See :meth:`RemoteNodes.forget_run`."""
         cluster_run.forget(self._state_dir)
 
-    def job_kinds(self) -> dict[type, TakeOverJob]:
-        """Return what takes over an earlier supervisor's jobs for the cluster."""
-        copies: dict[type, TakeOverJob] = {
-            StartFileTransfer: self.transfers.take_over,
-            ShareFiles: self.senders.take_over,
-        }
-        return {**copies, WatchRayCluster: self._ray.take_over} if self._ray is not None else copies
+    # What workers on other nodes need
+
+    def fetch_files(self, model: str, spec: ModelSpec, node: str) -> None:
+        """See :meth:`RemoteNodes.fetch_files`."""
+        self._transfers.fetch(model, spec, node)
+
+    def paths_at(self, node: str, spec: ModelSpec) -> Mapping[str, str]:
+        """See :meth:`RemoteNodes.paths_at`."""
+        return self.node_files.paths(node, spec)
+
+    def devices_at(self, node: str, use: Callable[[list[EngineDevice]], None]) -> None:
+        """See :meth:`RemoteNodes.devices_at`."""
+        self._devices.for_engines(node, use)
+
+    def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
+        """See :meth:`RemoteNodes.request_resources`."""
+        if self._ray is not None:
+            self._ray.request_resources(bundles)
+
+    def worker_has(self, worker: str, spec: ModelSpec, paths: Mapping[str, str]) -> None:
+        """See :meth:`RemoteNodes.worker_has`."""
+        shared = [path for on_head, path in paths.items() if path == on_head]
+        self.node_files.found(self.placement.node_of(worker), spec, paths, shared)
+
+    def files_removed(self, model: str, files: list[str]) -> None:
+        """See :meth:`RemoteNodes.files_removed`."""
+        self._transfers.remove(model, files)
+
+    def where(self) -> Mapping[str, list[str]] | None:
+        """See :meth:`RemoteNodes.where`."""
+        return self._transfers.where()
+
+    # What they have
+
+    def read_memory(self, node: str) -> None:
+        """See :meth:`RemoteNodes.read_memory`."""
+        self.agents.read_memory(node)
+
+    def held_on_devices(self, worker: str, node: str) -> dict[str, int]:
+        """See :meth:`RemoteNodes.held_on_devices`."""
+        return self.agents.held_on_devices(worker, node)
+
+    def devices_read(self, peer: str, message: DevicesRead, payload: bytes) -> None:
+        """See :meth:`RemoteNodes.devices_read`."""
+        self._devices.read(peer, message, payload)
+
+    def backends_changed(self) -> None:
+        """Tell the scheduler what the head has, as agents tell of their nodes."""
+        self.head = read_node_facts(self._settings, HEAD, "", labels={}, resources={})
+        self._scheduler.node_joined(self.head, self._loop.now())
 
     def problems(self) -> list[str]:
-        """Return what does not work with the cluster engine, and with the devices of nodes, as sentences."""
-        return [*(self._ray.problems() if self._ray is not None else []), *self.devices.problems()]
+        """See :meth:`RemoteNodes.problems`."""
+        return [*(self._ray.problems() if self._ray is not None else []), *self._devices.problems()]
+
+    # Gateways there, and the end of any process
+
+    def adopt_gateways(self, on_ended: Callable[[str], None]) -> list[str]:
+        """See :meth:`RemoteNodes.adopt_gateways`."""
+        return self.gateways.expect(on_ended)
+
+    def gateway_has_left(self, gateway: str) -> bool:
+        """See :meth:`RemoteNodes.gateway_has_left`."""
+        return self.gateways.has_left(gateway)
+
+    def given_up(self, peer: str) -> None:
+        """See :meth:`RemoteNodes.given_up`."""
+        self.agents.unread(peer)
+        self.gateways.lost(peer)
+
+    def _pids(self, node: str) -> list[int]:
+        """Return the pids of the workers of a node."""
+        return [self.placement.pid(each.worker) for each in self._scheduler.view.workers() if each.node == node]
+
+    def _closing(self) -> bool:
+        """Return whether the server ends."""
+        return self._scheduler.view.closing

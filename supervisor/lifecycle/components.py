@@ -26,6 +26,7 @@ from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.remote_lists import RemoteLists
 from supervisor.internal_errors import InternalErrors
 from supervisor.lifecycle import startup
+from supervisor.lifecycle.remote_nodes import RemoteNodes
 from supervisor.limits.key_admission import KeyAdmission
 from supervisor.limits.rate_limiter import RateLimiter
 from supervisor.limits.token_budgets import TokenBudgets
@@ -50,7 +51,6 @@ from supervisor.processes.fingerprints import gateway_fingerprint, worker_finger
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.keeper_children import KeeperChild
 from supervisor.processes.local_placement import LocalPlacement
-from supervisor.processes.placement import Placement
 from supervisor.processes.worker_processes import WorkerProcesses
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.responses.response_store import StoreLimits
@@ -71,7 +71,6 @@ from supervisor.usage.usage_writer import UsageWriter
 
 if TYPE_CHECKING:
     from supervisor.lifecycle.cluster import Cluster
-    from supervisor.nodes.agents import NodeAgents
 
 _MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """What a message of another node may have besides the body of a request."""
@@ -107,8 +106,10 @@ class Components:
         self.cluster_keys = startup.cluster_keys(settings, process_context.runtime)
         longest = max(settings.body_limit, settings.body_memory) + _MESSAGE_BYTES
         self.bus = SupervisorBus(loop, process_context.bus, process_context.boot, self.cluster_keys, longest)
-        self.cluster = self._make_cluster() if settings.cluster_address else None
-        self.placement: Placement = self.cluster.placement if self.cluster is not None else self.local
+        threads, devices = self.machine.cpu.threads, [device.value for device in self.machine.devices]
+        head = NodeFacts(HEAD, cpus=threads, devices=devices, memory=usable.memory)
+        self.nodes = self._make_cluster(head) if settings.cluster_address else RemoteNodes(self.local, head)
+        self.placement = self.nodes.placement
         self.counters = ServerCounters(loop, self.bus, self.errors, self.metrics, self.retained_log)
         self.limits, self.budgets = RateLimiter(), TokenBudgets()
         self.accounting = Accounting(
@@ -135,13 +136,12 @@ class Components:
             drivers=pci.graphics_drivers(Path(settings.machine_dir)),
             workers=lambda: [self.local.pid(worker) for worker in self.workers.names()],
             closing=lambda: self.scheduler.view.closing,
+            elsewhere=self.nodes.devices_read,
         )
-        self.held = HeldMemory(self.devices, self.placement)
+        self.held = HeldMemory(self.devices, self.placement, self.nodes.held_on_devices)
         directories = {"cache": Path(settings.cache_dir), "models": hub_cache(), "state": Path(settings.state_dir)}
         self.disks = DiskSpaces(loop, directories)
         self.memory = MachineMemory(settings.machine_dir, self.devices.capacities)
-        threads, devices = self.machine.cpu.threads, [device.value for device in self.machine.devices]
-        self.head = NodeFacts(HEAD, cpus=threads, devices=devices, memory=usable.memory)
         self._make_scheduler()
 
     def _make_scheduler(self) -> None:
@@ -151,7 +151,7 @@ class Components:
             lambda: ids.peer_id("worker"),
             self.metrics,
             ConfiguredPolicies(self.models.configuration, self.models.known),
-            self.cluster.node_files if self.cluster is not None else None,
+            self.nodes.node_files,
         )
         self.metrics.keep_series_while(lambda model: self.scheduler.view.serving(model) is not None)
         self.gateway.closing = lambda: self.scheduler.view.closing
@@ -170,11 +170,12 @@ class Components:
             record=self.record,
             fetch=self._fetch,
             with_devices=self.devices.for_engines,
+            nodes=self.nodes,
         )
         self.effects.read_body = partial(stale_files.read_body, self.process_context)
         measurements = DeviceMeasurements(self.scheduler.view, self.models.measured, self.held.on_devices)
         self.devices.on_read = lambda asked_at: measurements.devices_read(asked_at, self.loop.now())
-        reader = MemoryReader(self.memory, self.devices, self.held.all, self.scheduler)
+        reader = MemoryReader(self.memory, self.devices, self.held.all, self.scheduler, self.nodes.read_memory)
         self.decisions = Decisions(
             loop=self.loop,
             scheduler=self.scheduler,
@@ -184,9 +185,6 @@ class Components:
             errors=self.errors,
         )
         reader.on_read = self.decisions.reconcile
-        if self.cluster is not None:
-            self.cluster.connect(self)
-            reader.read_elsewhere = self.cluster.agents.read_memory
         self.messages = Messages(
             loop=self.loop,
             bus=self.bus,
@@ -221,19 +219,14 @@ class Components:
         )
         self.remote_lists = RemoteLists(self.settings, self.loop, self.models, self.jobs)
 
-    def _make_cluster(self) -> Cluster:
+    def _make_cluster(self, head: NodeFacts) -> Cluster:
         from supervisor.lifecycle.cluster import Cluster  # noqa: PLC0415 - a server on one machine has none
 
-        return Cluster(self.loop, self.bus, self.local)
-
-    @property
-    def agents(self) -> NodeAgents | None:
-        """The agents of other nodes, None on a server without a cluster."""
-        return self.cluster.agents if self.cluster is not None else None
+        return Cluster(self.loop, self.bus, self.local, head)
 
     def resume_nodes(self) -> bool:
         """Expect the agents of a server that has not ended in order; return whether there may be any."""
-        agents = self.cluster.agents_of_last_run() if self.cluster is not None else None
+        agents = self.nodes.agents_of_last_run()
         if agents is not None:
             self.resumed = True
             self.record.set_agents(agents)
@@ -242,38 +235,24 @@ class Components:
     def close(self, *, server_ends: bool) -> None:
         """Write what is to be written, and close the bus. ``server_ends``: no other supervisor follows."""
         self.state_writer.close()
-        if self.cluster is not None and server_ends:
-            self.cluster.forget_run()
+        if server_ends:
+            self.nodes.forget_run()
         self.usage_writer.close()
         self.bus.close()
 
-    def tell_gateway_hosts(self) -> None:
-        """Tell the hosts of gateways on other nodes that the server ends."""
-        if self.cluster is not None:
-            self.cluster.gateways.end()
-
-    def dismiss_nodes(self) -> bool:
-        """Tell everything on other nodes that the server ends; return whether that is done."""
-        self.tell_gateway_hosts()
-        return self.cluster is None or self.cluster.agents.end()
-
     def adopt_gateways(self, masters: Sequence[KeeperChild], on_ended: Callable[[str], None]) -> list[str]:
         """Take over the gateways of an earlier supervisor; return their names. ``on_ended`` gets the name of each."""
-        others = self.cluster.gateways.expect(on_ended) if self.cluster is not None else []
-        return [*self.gateway.adopt(masters, on_ended), *others]
+        return [*self.gateway.adopt(masters, on_ended), *self.nodes.adopt_gateways(on_ended)]
 
     def gateway_end_is_planned(self, gateway: str) -> bool:
         """Return whether the end of a gateway is planned: it was replaced, or has said that it leaves."""
-        left = self.cluster is not None and self.cluster.gateways.has_left(gateway)
-        return left or self.gateway.is_replaced(gateway)
+        return self.nodes.gateway_has_left(gateway) or self.gateway.is_replaced(gateway)
 
     def kill_process(self, name: str) -> None:
         """Kill the process of this name, if it still runs. Everything else follows from its end."""
         self.placement.kill(name)
         self.gateway.kill(name)
-        if self.cluster is not None:
-            self.cluster.agents.unread(name)
-            self.cluster.gateways.lost(name)
+        self.nodes.given_up(name)
 
     def _registered(self, name: str) -> str:
         """Return the registered name of the model that a name means, empty if there is none."""

@@ -45,7 +45,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
     models, view, processes = components.models, components.scheduler.view, components.placement
     metrics, calls = components.metrics, components.calls
     counters = components.counters
-    nodes = _node_reports(components) if components.cluster is not None else OneMachine()
+    nodes = _node_reports(components) if components.settings.cluster_address else OneMachine()
     snapshots = ServerSnapshots(
         peers=peers.all,
         processes=processes,
@@ -74,7 +74,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
             *components.devices.problems(),
             *components.remote_lists.problems(),
             *nodes.problems(),
-            *(components.cluster.problems() if components.cluster is not None else ()),
+            *components.nodes.problems(),
             *unenforced,
         ]
 
@@ -145,12 +145,12 @@ def _node_reports(components: Components) -> NodeReports:
     from supervisor.handlers.nodes import NodeReports  # noqa: PLC0415 - only servers with a cluster need it
 
     return NodeReports(
-        head=lambda: components.cluster.head if components.cluster is not None else components.head,
+        head=lambda: components.nodes.head,
         memory=components.memory.read,
         processes=components.placement,
         view=components.scheduler.view,
         record=components.record,
-        others=components.agents,
+        others=components.nodes.agents,
     )
 
 
@@ -182,6 +182,7 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         jobs=jobs,
         calls=calls,
         errors=errors,
+        on_removed=components.nodes.files_removed,
     )
     descriptions = ModelDescriptions(
         settings=settings,
@@ -211,10 +212,7 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         calls=calls,
         errors=errors,
     )
-    lists = ModelLists(models, headers, view, calls, errors)
-    if components.cluster is not None:
-        deletions.on_removed = components.cluster.transfers.remove
-        lists.where = components.cluster.transfers.where
+    lists = ModelLists(models, headers, view, calls, errors, where=components.nodes.where)
     variants = VariantQueries(settings, loop, jobs, calls)
     disk = DiskCalls(
         loop=loop,
@@ -265,7 +263,7 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         internal_calls=components.internal_calls,
         jobs=jobs,
         calls=calls,
-        changed=components.cluster.read_head if components.cluster is not None else lambda: None,
+        changed=components.nodes.backends_changed,
     )
     taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
     return [inspection.handlers(), installs.handlers(), components.devices.handlers()], taken_over

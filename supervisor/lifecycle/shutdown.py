@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from protocol.config.settings import Settings
@@ -11,6 +10,7 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
+from supervisor.lifecycle.remote_nodes import RemoteNodes
 from supervisor.lifecycle.startup import EXIT_FAILED
 from supervisor.peers.other_versions import OtherVersions
 from supervisor.processes.gateway_process import GatewayProcess
@@ -42,19 +42,13 @@ class GracefulShutdown:
         decisions: Decisions,
         messages: Messages,
         other_versions: OtherVersions,
-        tell_gateway_hosts: Callable[[], None],
-        dismiss_nodes: Callable[[], bool],
+        nodes: RemoteNodes,
     ) -> None:
-        """Shut nothing down yet.
-
-        ``tell_gateway_hosts`` tells those on other nodes that the server ends: at the beginning, so that they know it in time.
-        ``dismiss_nodes`` tells agents, and returns whether they have ended.
-        """
+        """Shut nothing down yet."""
         self._settings, self._loop, self._listen_fd = settings, loop, listen_fd
         self._bus, self._peers, self._placement, self._gateway = bus, peers, placement, gateway
         self._scheduler, self._decisions, self._messages = scheduler, decisions, messages
-        self._other_versions = other_versions
-        self._tell_gateway_hosts, self._dismiss_nodes = tell_gateway_hosts, dismiss_nodes
+        self._other_versions, self._nodes = other_versions, nodes
         self._ordered = False
         self._gateway_stopped = False
         self.exit_code = 0
@@ -84,7 +78,7 @@ class GracefulShutdown:
         log.info("stopping", running=self._scheduler.view.running, queued=self._scheduler.view.queued, grace=grace)
         for gateway in self._peers.of("gateway"):
             self._bus.send(gateway, Draining(grace))
-        self._tell_gateway_hosts()
+        self._nodes.tell_end()
         self._scheduler.close()
         self._other_versions.tell_to_leave()
         for job in self._peers.of("job"):
@@ -98,7 +92,7 @@ class GracefulShutdown:
             self._shut_listener()
         if not self._scheduler.view.running and not self._scheduler.view.queued:
             self._stop_rest()
-        if len(self._placement) == 0 and self._dismiss_nodes():
+        if len(self._placement) == 0 and self._nodes.end():
             self._loop.stop()
 
     def _stop_rest(self) -> None:

@@ -57,9 +57,8 @@ class Supervisor:
         components = self.components = Components(settings, process_context, loop, listen_fd)
         self._connect_peers()
         about_the_machine, machine_jobs = handler_factory.machine_handlers(components)
-        self._job_kinds: dict[type, TakeOverJob] = {StartPull: components.downloads.take_over, **machine_jobs}
-        if components.cluster is not None:
-            self._job_kinds |= components.cluster.job_kinds()
+        pulls: dict[type, TakeOverJob] = {StartPull: components.downloads.take_over}
+        self._job_kinds = {**pulls, **machine_jobs, **components.nodes.job_kinds()}
         """Type of an order → what takes over an earlier supervisor's job with such an order."""
         tables = [
             *self._peer_handlers(),
@@ -102,8 +101,7 @@ class Supervisor:
             decisions=components.decisions,
             messages=components.messages,
             other_versions=self._other_versions,
-            tell_gateway_hosts=components.tell_gateway_hosts,
-            dismiss_nodes=components.dismiss_nodes,
+            nodes=components.nodes,
         )
 
     def open(self) -> None:
@@ -124,8 +122,7 @@ class Supervisor:
         messages.when_serving(self.components.devices.start)
         messages.when_serving(self._watch_memory)
         messages.when_serving(self.components.remote_lists.start)
-        if self.components.cluster is not None:
-            messages.when_serving(self.components.cluster.start)
+        messages.when_serving(self.components.nodes.start)
         self.components.gateway.start()
         if messages.transition is None:
             self.components.decisions.start()
@@ -161,7 +158,7 @@ class Supervisor:
                 scheduler=components.scheduler,
                 accounting=components.accounting,
                 errors=components.errors,
-                has_files=components.cluster.worker_has if components.cluster is not None else None,
+                has_files=components.nodes.worker_has,
                 counted=components.resumed,
             ),
             jobs=components.jobs,
@@ -174,8 +171,8 @@ class Supervisor:
             gateway_ends=self._gateway_ends,
             other_versions=self._other_versions,
             kill=components.kill_process,
-            nodes=components.cluster.taken_over(self._handshake) if components.cluster is not None else None,
-            other_gateways=components.cluster.gateways if components.cluster is not None else None,
+            nodes=components.nodes.take_over(self._handshake),
+            other_gateways=components.nodes.gateways,
         )
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
         takeover.begin(partial(components.adopt_gateways, masters), components.local.survivors(survivors))
@@ -238,6 +235,7 @@ class Supervisor:
             record=components.record,
             send_sampling_defaults=self._sampling.send,
         )
+        components.nodes.connect(components, self._handshake)
         self._monitor = PeerMonitor(
             loop=components.loop,
             bus=bus,
@@ -261,11 +259,9 @@ class Supervisor:
             other_versions=self._other_versions,
             handshake=self._handshake,
             monitor=self._monitor,
-            agents=components.agents,
-            other_gateways=components.cluster.gateways if components.cluster is not None else None,
+            agents=components.nodes.agents,
+            other_gateways=components.nodes.gateways,
         )
-        if components.cluster is not None:
-            components.cluster.begin(components.messages, self._handshake)
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:
         components = self.components

@@ -56,11 +56,13 @@ class DeviceReadings:
         workers: Callable[[], list[int]],
         closing: Callable[[], bool],
         node: str = HEAD,
+        elsewhere: Handler | None = None,
     ) -> None:
         """``drivers``: those of graphics cards. ``workers`` returns the pids of workers, ``closing`` whether the server ends.
 
-        ``node``: where the devices, the workers and the job are.
+        ``node``: where the devices, the workers and the job are. ``elsewhere`` takes what jobs on other nodes have read.
         """
+        self._elsewhere = elsewhere
         self._loop, self._jobs, self._bus, self._node = loop, jobs, bus, node
         self._workers, self._closing = workers, closing
         self._names = {gpu.address: gpu.name for gpu in (*machine.amd_gpus, *machine.nvidia_gpus)}
@@ -78,8 +80,6 @@ class DeviceReadings:
         self._has_read = False
         self.on_read: Callable[[float], None] = lambda _asked_at: None
         """Called after each reading, with the time when it was asked for."""
-        self.elsewhere: Handler = lambda _peer, _message, _payload: None
-        """Takes what jobs on other nodes have read."""
         self._first: list[Callable[[], None]] = []
         """What to call once the devices were read for the first time."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
@@ -212,8 +212,8 @@ class DeviceReadings:
     def _read_here(self, peer: str, message: DevicesRead, payload: bytes) -> None:
         if peer == self._job:
             self.read(peer, message, payload)
-        else:
-            self.elsewhere(peer, message, payload)
+        elif self._elsewhere is not None:
+            self._elsewhere(peer, message, payload)
 
     def read(self, peer: str, message: DevicesRead, _payload: bytes) -> None:
         """Take what a job has read, if it is the present one."""

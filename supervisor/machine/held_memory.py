@@ -13,15 +13,16 @@ from supervisor.processes.placement import Placement
 class HeldMemory:
     """Bytes by place: :data:`~protocol.models.memory.HOST`, or a device."""
 
-    def __init__(self, devices: DeviceReadings, processes: Placement) -> None:
-        self._devices, self._processes = devices, processes
-        self.elsewhere: Callable[[str, str], dict[str, int]] = lambda _worker, _node: {}
-        """Returns what the engine of a worker held on the devices of its node, which is not the head."""
+    def __init__(
+        self, devices: DeviceReadings, processes: Placement, elsewhere: Callable[[str, str], dict[str, int]]
+    ) -> None:
+        """``elsewhere`` returns what the engine of a worker held on the devices of its node, which is not the head."""
+        self._devices, self._processes, self._elsewhere = devices, processes, elsewhere
 
     def on_devices(self, worker: str) -> dict[str, int]:
         """Return what a worker's engine held when the devices were read last. Some devices use the host's memory."""
         if (node := self._processes.node_of(worker)) != HEAD:
-            return self.elsewhere(worker, node)
+            return self._elsewhere(worker, node)
         return self._devices.used_by(self._processes.started_by(worker)) if self._devices.devices() else {}
 
     def all(self, worker: str) -> dict[str, int]:

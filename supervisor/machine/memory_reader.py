@@ -37,13 +37,16 @@ class MemoryReader:
         devices: DeviceReadings,
         held_by: Callable[[str], Mapping[str, int]],
         scheduler: Scheduler,
+        read_elsewhere: Callable[[str], None],
     ) -> None:
-        """``held_by`` returns what the engine of a worker holds, by place; places that are not known are missing."""
+        """``held_by`` returns what the engine of a worker holds, by place; places that are not known are missing.
+
+        ``read_elsewhere`` is called, before each decision, with each other node whose memory the scheduler wants to know.
+        """
         self._machine, self._devices, self._held_by, self._scheduler = machine, devices, held_by, scheduler
+        self._read_elsewhere = read_elsewhere
         self.on_read: Callable[[], None] = lambda: None
         """Called when the scheduler has got figures that it waited for."""
-        self.read_elsewhere: Callable[[str], None] = lambda _node: None
-        """Called, before each decision, with each other node whose memory the scheduler wants to know."""
         self._changes_before: int | None = None
         """How often the memory had changed when the present reading of devices began; None if there is none."""
 
@@ -53,7 +56,7 @@ class MemoryReader:
         wanted = view.wants_memory(now)
         for node in wanted:
             if node != HEAD:
-                self.read_elsewhere(node)
+                self._read_elsewhere(node)
         if self._changes_before is not None or HEAD not in wanted:
             return
         if self._devices.capacities():

@@ -25,14 +25,16 @@ class NodeDevices:
         bus: SupervisorBus,
         workers: Callable[[str], list[int]],
         closing: Callable[[], bool],
+        on_read: Callable[[float], None],
     ) -> None:
-        """``workers`` returns the pids of the workers of a node, ``closing`` whether the server ends."""
+        """``workers`` returns the pids of the workers of a node, ``closing`` whether the server ends.
+
+        ``on_read`` is called after each reading, with the time when it was asked for.
+        """
         self._loop, self._jobs, self._bus = loop, jobs, bus
-        self._workers, self._closing = workers, closing
+        self._workers, self._closing, self._on_read = workers, closing, on_read
         self._nodes: dict[str, DeviceReadings] = {}
         self._hardware: dict[str, NodeHardware] = {}
-        self.on_read: Callable[[float], None] = lambda _asked_at: None
-        """Called after each reading, with the time when it was asked for."""
 
     def start(self) -> None:
         """Read from now on."""
@@ -56,7 +58,7 @@ class NodeDevices:
             closing=lambda: self._closing() or self._nodes.get(node) is not readings,
             node=node,
         )
-        readings.on_read = self.on_read
+        readings.on_read = self._on_read
         self._nodes[node] = readings
         readings.begin()
 

@@ -33,7 +33,7 @@ class TakenOverWorkers:
         scheduler: Scheduler,
         accounting: Accounting,
         errors: InternalErrors,
-        has_files: Callable[[str, ModelSpec, Mapping[str, str]], None] | None = None,
+        has_files: Callable[[str, ModelSpec, Mapping[str, str]], None],
         *,
         counted: bool = False,
     ) -> None:
@@ -99,7 +99,7 @@ class TakenOverWorkers:
             world = join_snapshots(self._snapshots, gateways, arrivals, starting, self._processes.nodes())
             self._models.restore([running.spec for running in world.workers if running.spec is not None])
             for worker, snapshot in self._snapshots.items():
-                if self._has_files is not None and snapshot.spec is not None and snapshot.paths:
+                if snapshot.spec is not None and snapshot.paths:
                     self._has_files(worker, snapshot.spec, snapshot.paths)
             self._scheduler.recovered(world, self._loop.now())
             for worker, snapshot in self._snapshots.items():

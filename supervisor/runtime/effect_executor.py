@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar, assert_never
+from typing import Protocol, TypeVar, assert_never
 
 from msgspec import Struct, structs
 
@@ -47,6 +47,22 @@ M = TypeVar("M", StartEngine, CheckModel)
 log = logs.get_logger()
 
 
+class NodeEffects(Protocol):
+    """What effects do on other nodes than the head: :class:`supervisor.lifecycle.remote_nodes.RemoteNodes`."""
+
+    def fetch_files(self, model: str, spec: ModelSpec, node: str) -> None:
+        """Bring the files of a model to a node."""
+
+    def paths_at(self, node: str, spec: ModelSpec) -> Mapping[str, str]:
+        """Return path on the head → path on the node, for the files of a model."""
+
+    def devices_at(self, node: str, use: Callable[[list[EngineDevice]], None]) -> None:
+        """Call ``use`` with the devices of a node that engines may compute on, once they are known."""
+
+    def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
+        """Ask the cluster engine for further nodes."""
+
+
 class EffectExecutor:
     """Carries out effects in their order. It decides nothing."""
 
@@ -64,6 +80,7 @@ class EffectExecutor:
         record: ServerRecord,
         fetch: Callable[[str], None],
         with_devices: Callable[[Callable[[list[EngineDevice]], None]], None],
+        nodes: NodeEffects,
     ) -> None:
         """``answer(peer, number, report)`` answers the call of a gateway. ``fetch`` downloads a model. ``with_devices`` calls with those of engines.
 
@@ -74,18 +91,9 @@ class EffectExecutor:
         self._loop, self._bus, self._workers, self._models = loop, bus, workers, models
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
         self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
+        self._with_devices, self._nodes = with_devices, nodes
         self.read_body: Callable[[str], bytes] = lambda _file: b""
         """Returns the body of a request that a gateway has put into a file; raises OSError."""
-        self.fetch_files: Callable[[str, ModelSpec, str], None] = lambda _model, _spec, _node: None
-        """Brings the files of a model to a node."""
-        self.paths_at: Callable[[str, ModelSpec], Mapping[str, str]] = lambda _worker, _spec: {}
-        """Returns the paths that the files of a model have on the node of a worker, if it is not the head."""
-        self.devices_at: Callable[[str, Callable[[list[EngineDevice]], None]], None] = lambda _worker, use: (
-            with_devices(use)
-        )
-        """Calls with the devices of the node of a worker."""
-        self.request_resources: Callable[[Sequence[Mapping[str, float]]], None] = lambda _bundles: None
-        """Asks the cluster engine for further nodes."""
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -112,9 +120,9 @@ class EffectExecutor:
             case FetchModel(model):
                 self._fetch(model)
             case FetchFiles(model, spec, node):
-                self.fetch_files(model, spec, node)
+                self._nodes.fetch_files(model, spec, node)
             case RequestResources(bundles):
-                self.request_resources(bundles)
+                self._nodes.request_resources(bundles)
             case ForgetModel(model):
                 self._models.adopted.forget(model)
             case NoteDeath(model, failure):
@@ -123,6 +131,13 @@ class EffectExecutor:
                 getattr(log, level)(event, **fields)
             case _:
                 assert_never(effect)
+
+    def _check(self, worker: str, message: CheckModel) -> None:
+        node, send = self._workers.node_of(worker), partial(self._send_check, worker, self._with_paths(worker, message))
+        if node == HEAD:
+            self._with_devices(send)
+        else:
+            self._nodes.devices_at(node, send)
 
     def _send_check(self, worker: str, message: CheckModel, devices: list[EngineDevice]) -> None:
         """Let a worker check a model, which needs the devices: without them, all of the model would seem to be on the host."""
@@ -139,7 +154,7 @@ class EffectExecutor:
                 self._bus.send(peer, SetRequestRules(rules))
                 message = self._with_paths(peer, message)
             elif isinstance(message, CheckModel):
-                self.devices_at(peer, partial(self._send_check, peer, self._with_paths(peer, message)))
+                self._check(peer, message)
                 return
             self._bus.send(peer, message, payload)
         elif isinstance(message, Refused):
@@ -147,7 +162,8 @@ class EffectExecutor:
 
     def _with_paths(self, worker: str, message: M) -> M:
         """Return a message with the paths of the worker's node, unless that is the head."""
-        paths = self.paths_at(worker, message.spec)
+        node = self._workers.node_of(worker)
+        paths = self._nodes.paths_at(node, message.spec) if node != HEAD else {}
         return structs.replace(message, paths=dict(paths)) if paths else message
 
     def _with_body(self, run: Run) -> tuple[Run, bytes]:

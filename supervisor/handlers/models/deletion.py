@@ -113,15 +113,18 @@ class Deletions:
         jobs: Jobs,
         calls: GatewayCalls,
         errors: InternalErrors,
+        on_removed: Callable[[str, list[str]], None],
     ) -> None:
-        """No deletion is under way."""
+        """No deletion is under way.
+
+        ``on_removed`` is called with a deleted model and the files that were removed: other nodes may have copies.
+        """
         self._settings, self._models, self._targets = settings, models, targets
         self._downloads, self._registry, self._record = downloads, registry, record
         self._scheduler, self._internal_calls, self._stats = scheduler, internal_calls, stats
         self._jobs, self._calls, self._errors = jobs, calls, errors
+        self._on_removed = on_removed
         self._by_job: dict[str, _Deletion] = {}
-        self.on_removed: Callable[[str, list[str]], None] = lambda _model, _files: None
-        """Called with a deleted model and the files that were removed: other nodes may have copies."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -271,7 +274,7 @@ class Deletions:
             log.error("not deleted", model=name, reason=failure.message, detail=failure.detail)
         else:
             log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
-            self.on_removed(name, deletion.removed)
+            self._on_removed(name, deletion.removed)
         result = failure or Deleted(name, deletion.files, deletion.kept_for)
         self._calls.reply(deletion.peer, deletion.number, result, when_written=True)
 

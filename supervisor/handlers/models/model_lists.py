@@ -25,7 +25,7 @@ MAX_READ: Final = 1000
 
 
 class ModelLists:
-    """Answers the calls. ``headers``: what files say."""
+    """Answers the calls."""
 
     def __init__(
         self,
@@ -34,10 +34,11 @@ class ModelLists:
         view: SchedulerView,
         calls: GatewayCalls,
         errors: InternalErrors,
+        where: Callable[[], Mapping[str, list[str]] | None],
     ) -> None:
+        """``headers``: what files say. ``where`` returns model → the other nodes that have its files; None if there are no other nodes."""
         self._models, self._headers, self._view, self._calls, self._errors = models, headers, view, calls, errors
-        self.where: Callable[[], Mapping[str, list[str]] | None] = lambda: None
-        """Returns model → the other nodes that have its files; None if there are no other nodes."""
+        self._where = where
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -58,7 +59,7 @@ class ModelLists:
 
     def _answer(self, peer: str, call: ListModels | GetModel, entries: list[ModelEntry]) -> None:
         try:
-            saved, where = self._models.options.saved(), self.where()
+            saved, where = self._models.options.saved(), self._where()
             described = [
                 _with_nodes(self._with_context(with_loaded_state(self._view, entry)), where) for entry in entries
             ]

@@ -25,7 +25,7 @@ def held(used: dict[str, int], on_host: int) -> HeldMemory:
         held_bytes=lambda _worker: on_host,
         node_of=lambda worker: "gpu2" if worker == "elsewhere" else HEAD,
     )
-    return HeldMemory(devices, processes)
+    return HeldMemory(devices, processes, lambda worker, node: {f"{node}:{worker}": 4})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,6 @@ def test_what_an_engine_holds(used: dict[str, int], on_host: int, everything: di
 
 
 def test_what_an_engine_of_another_node_holds_on_devices_is_read_there() -> None:
-    memory = held({CARD: 3}, 10)
-    assert memory.on_devices("elsewhere") == {}, "the processes of this machine with these pids are others"
-    memory.elsewhere = lambda worker, node: {f"{node}:{worker}": 4}
-    assert memory.on_devices("elsewhere") == {"gpu2:elsewhere": 4}
+    assert held({CARD: 3}, 10).on_devices("elsewhere") == {"gpu2:elsewhere": 4}, (
+        "the pids are those of other processes here"
+    )

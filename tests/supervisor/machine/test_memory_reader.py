@@ -58,7 +58,13 @@ class ReaderParts:
         self.scheduler = Scheduler(limits, lambda: f"w{next(numbers)}")
         self.devices = ReadableDevices(gpu_free)
         self.machine = CountingMachine(self.devices)
-        self.reader = MemoryReader(self.machine, self.devices, lambda _worker: {}, self.scheduler)  # type: ignore[arg-type]
+        self.reader = MemoryReader(
+            self.machine,  # type: ignore[arg-type]
+            self.devices,  # type: ignore[arg-type]
+            lambda _worker: {},
+            self.scheduler,
+            lambda _node: None,
+        )
         self.reader.on_read = self.decide
         self.started: list[str] = []
         self.workers: list[str] = []

@@ -41,7 +41,14 @@ class NodeDevicesHarness:
         jobs: Any = SimpleNamespace(start=self._start, give_up=lambda _job: None)
         bus: Any = SimpleNamespace(send=lambda job, order: self.orders.append((job, order)))
         self.tick: Callable[[], None]
-        self.devices = NodeDevices(loop, jobs, bus, {"a": [5], "b": [6]}.__getitem__, lambda: self.closing)
+        self.devices = NodeDevices(
+            loop=loop,
+            jobs=jobs,
+            bus=bus,
+            workers={"a": [5], "b": [6]}.__getitem__,
+            closing=lambda: self.closing,
+            on_read=lambda _asked_at: None,
+        )
         self.devices.start()
 
     def _start(self, _module: str, ended: OnEnded, order: ReadDevices, node: str) -> str:

@@ -36,8 +36,8 @@ EFFECTS: list[tuple[Effect, Any]] = [
     (effects.KillWorker("w1"), call.workers.kill("w1")),
     (effects.KillAfter("w1", 0.0), call.workers.kill("w1")),
     (effects.FetchModel("m"), call.fetch("m")),
-    (effects.FetchFiles("m", SPEC, "gpu2"), call.fetch_files("m", SPEC, "gpu2")),
-    (effects.RequestResources([{"GPU": 1.0}]), call.request_resources([{"GPU": 1.0}])),
+    (effects.FetchFiles("m", SPEC, "gpu2"), call.nodes.fetch_files("m", SPEC, "gpu2")),
+    (effects.RequestResources([{"GPU": 1.0}]), call.nodes.request_resources([{"GPU": 1.0}])),
     (effects.ForgetModel("m"), call.models.adopted.forget("m")),
     (effects.NoteDeath("m", DEATH), call.record.engine_died("m", DEATH)),
 ]
@@ -64,7 +64,7 @@ def executor(parts: Mock) -> EffectExecutor:
         callback()
 
     loop: Any = Mock(call_later=call_later)
-    made = EffectExecutor(
+    return EffectExecutor(
         loop=loop,
         bus=parts.bus,
         workers=parts.workers,
@@ -77,9 +77,8 @@ def executor(parts: Mock) -> EffectExecutor:
         record=parts.record,
         fetch=parts.fetch,
         with_devices=lambda use: use(DEVICES),
+        nodes=parts.nodes,
     )
-    made.fetch_files, made.request_resources = parts.fetch_files, parts.request_resources
-    return made
 
 
 @pytest.mark.parametrize(("effect", "expected"), EFFECTS)
@@ -108,6 +107,7 @@ def test_every_kind_of_effect_is_in_this_table() -> None:
 
 def test_a_worker_gets_the_rules_of_its_model_before_the_engine_starts() -> None:
     parts = Mock()
+    parts.workers.node_of.return_value = HEAD
     parts.models.configuration.request_rules.return_value = RULES
     executor(parts).execute([effects.SendMessage("w1", StartEngine(SPEC))])
     assert parts.bus.mock_calls == [call.send("w1", SetRequestRules(RULES)), call.send("w1", StartEngine(SPEC), b"")]
@@ -116,6 +116,7 @@ def test_a_worker_gets_the_rules_of_its_model_before_the_engine_starts() -> None
 
 def test_a_check_knows_the_devices_of_the_machine() -> None:
     parts = Mock()
+    parts.workers.node_of.return_value = HEAD
     parts.workers.names.return_value = ["w1"]
     checks = [effects.SendMessage(worker, CheckModel(SPEC)) for worker in ("w1", "w2 has ended")]
     executor(parts).execute(checks)
@@ -156,13 +157,15 @@ def test_a_worker_elsewhere_gets_the_paths_of_its_node(message: CheckModel | Sta
     parts.workers.names.return_value = ["w1", "w2"]
     parts.models.configuration.request_rules.return_value = RULES
     made = executor(parts)
-    made.paths_at = lambda worker, spec: {spec.path: "/n/m"} if worker == "w2" else {}
+    parts.workers.node_of = {"w1": HEAD, "w2": "n2"}.get
+    parts.nodes.paths_at = lambda node, spec: {spec.path: f"/{node}/m"}
+    parts.nodes.devices_at = lambda _node, use: use([])
     for worker in ("w1", "w2"):
         made.execute([effects.SendMessage(worker, message)])
     sent = [each.args for each in parts.bus.send.mock_calls if isinstance(each.args[1], CheckModel | StartEngine)]
     assert [(worker, dict(message.paths), message.spec) for worker, message, *_ in sent] == [
         ("w1", {}, SPEC),
-        ("w2", {"/m": "/n/m"}, SPEC),
+        ("w2", {"/m": "/n2/m"}, SPEC),
     ]
 
 
@@ -170,6 +173,8 @@ def test_a_check_on_another_node_knows_the_devices_there() -> None:
     parts = Mock()
     parts.workers.names.return_value = ["w2"]
     made = executor(parts)
-    made.devices_at = lambda worker, use: use([EngineDevice("nvidia", worker)])
+    parts.workers.node_of.return_value = "n2"
+    parts.nodes.paths_at.return_value = {}
+    parts.nodes.devices_at = lambda node, use: use([EngineDevice("nvidia", node)])
     made.execute([effects.SendMessage("w2", CheckModel(SPEC))])
-    assert parts.bus.mock_calls == [call.send("w2", CheckModel(SPEC, [EngineDevice("nvidia", "w2")]))]
+    assert parts.bus.mock_calls == [call.send("w2", CheckModel(SPEC, [EngineDevice("nvidia", "n2")]))]

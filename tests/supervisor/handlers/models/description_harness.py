@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -36,6 +36,8 @@ class DescriptionHarness:
         self.now = 100.0
         self.killed: list[str] = []
         self.loaded: dict[str, ModelView] = {}
+        self.where: Mapping[str, list[str]] | None = None
+        """Model → the nodes that have its files."""
         self.view = SimpleNamespace(closing=False, model=self.loaded.get, serving=self.loaded.get)
         self.models = models
         settings: Any = SimpleNamespace(cache_dir="/nowhere", peer_silence=10.0)
@@ -51,7 +53,7 @@ class DescriptionHarness:
         headers = FileHeaders(settings, loop, jobs, view)
         targets = ModelTargets(models, view)
         details = ModelDescriptions(settings, loop, models, targets, headers, view, calls, errors)
-        self.lists = ModelLists(models, headers, view, calls, errors)
+        self.lists = ModelLists(models, headers, view, calls, errors, lambda: self.where)
         self.handlers = {**headers.handlers(), **details.handlers(), **self.lists.handlers()}
 
     def _start(self, _module: str, ended: Any, order: StartDescription) -> str:

@@ -81,7 +81,7 @@ def test_a_list_says_where_files_are_if_there_are_several_nodes(harness: Descrip
     harness.described(LLAMA, LLAMA)
     here = [entry.id for entry in harness.answers[1] if entry.downloaded]
     assert not any(entry.nodes for entry in harness.answers[1])
-    harness.lists.where = lambda: {here[0]: ["gpu1", "gpu2"], "deleted": ["gpu1"]}
+    harness.where = {here[0]: ["gpu1", "gpu2"], "deleted": ["gpu1"]}
     harness.list_models(2, show_all=True)
     nodes = {entry.id: entry.nodes for entry in harness.answers[2] if entry.nodes}
     assert nodes == {here[0]: ["head", "gpu1", "gpu2"], here[1]: ["head"]}
