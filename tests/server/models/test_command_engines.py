@@ -13,7 +13,8 @@ from protocol.wire import form_data
 from protocol.wire.form_data import FormPart
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import ANSWER, WORDS
-from tests.fake_engines.openai_server import MODEL, SOUND, VECTOR, section
+from tests.fake_engines.openai_answers import MODEL, SOUND, VECTOR
+from tests.fake_engines.openai_server import section
 from tests.support import processes
 from tests.support.audio import wav
 from tests.support.server import LemonbusServer

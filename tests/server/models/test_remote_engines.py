@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import ANSWER, ROOT
-from tests.fake_engines.openai_server import MODEL, VECTOR
+from tests.fake_engines.openai_answers import MODEL, VECTOR
 from tests.support import processes
 from tests.support.configuration_file import ConfiguredServer
 from tests.support.models.tiny_models import link_models

@@ -5,22 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from prometheus_client import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.failures import Code, Failure
-from protocol.messages.devices import DeviceReading
-from protocol.messages.events import Outcome
-from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
-from protocol.messages.metrics import DURATION_BUCKETS, RequestSeries
-from protocol.messages.node_reports import NodeReport, NodeState
+from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.peers import LoadStage
-from protocol.models.memory import Capacity
-from protocol.models.nodes import NodeFacts
 from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
 from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics
-from supervisor.metrics.snapshot import EngineMetrics, MachineSnapshot, ModelSnapshot, RemainingLimit, ServerSnapshot
+from supervisor.metrics.snapshot import EngineMetrics, RemainingLimit
+from tests.supervisor.metrics.rendered_metrics import LOADED, MACHINE, busy_metrics, families, snapshot
 from tests.support.metric_rules import broken_rules, promtool_problems
 
 DOCUMENTED = {
@@ -46,28 +39,6 @@ llamacpp:prompt_tokens_total %d
 # TYPE llamacpp:n_busy_slots_per_decode counter
 llamacpp:n_busy_slots_per_decode 1.5
 """
-
-
-def snapshot(*engines: EngineMetrics, models: tuple[ModelSnapshot, ...] = ()) -> ServerSnapshot:
-    return ServerSnapshot("1.2.3", 3600.5, 2, list(models), {"gateway": 7}, {"malformed": 1}, 0, list(engines))
-
-
-LOADED = ModelSnapshot('a"b\\c\n', True, 1, 4, 2, 1_236_000_000, 4096, 35, 100, 4_500_000_000)
-
-
-def busy_metrics() -> ServerMetrics:
-    metrics = ServerMetrics()
-    metrics.generation_ended(LOADED.name, Outcome(12, 2, 8, 0.1, 0.4, 0.5, b"\0" * 32))
-    buckets = [0] * (len(DURATION_BUCKETS) + 1)
-    buckets[DURATION_BUCKETS.index(0.5)] = 2
-    metrics.requests_observed([RequestSeries("api/chat", "mullama", 200, "", "chat/completions", 0.6, buckets)])
-    return metrics
-
-
-def families(text: bytes) -> dict[str, Metric]:
-    found = list(text_string_to_metric_families(text.decode()))
-    assert len({family.name for family in found}) == len(found), "a family is there once"
-    return {family.name: family for family in found}
 
 
 @pytest.mark.parametrize("prefix", ["lemonbus_", "mullama_"])
@@ -165,99 +136,6 @@ def test_the_rules_find_what_promtool_finds() -> None:
         assert problem in found
     assert broken_rules("a 1\n") == ["a: no help text"]
     assert broken_rules('# HELP a A\n# TYPE a gauge\na{le="1"} 1\n') == ["a: has the label le"]
-
-
-MACHINE = MachineSnapshot(
-    memory=[Capacity("host", 64, 48), Capacity("0000:03:00.0", 24, 20, name="Card", used_percent=7.0, age=2.5)],
-    devices=[
-        DeviceReading("amd", "0000:03:00.0", "0000:03:00.0", "GPU-1", "Card", 24, 20, used_percent=7.0),
-        DeviceReading("amd", "0000:c4:00.0", "host", name="Graphics", used_percent=50.0),
-        DeviceReading("amd", "0000:41:00.0", "MIG-1", "MIG-1", "Part", 9, 9),
-    ],
-    disks=[DiskSpace("cache", 5, 9), DiskSpace("state", 4, 9)],
-)
-
-
-NODES = [
-    NodeReport(NodeFacts("head"), NodeState.READY, memory=list(MACHINE.memory), models=["a"]),
-    NodeReport(
-        NodeFacts("gpu2"),
-        NodeState.DRAINING,
-        memory=[Capacity("host", 32, 8), Capacity("GPU-2", 24, 1, name="Card", used_percent=50.0)],
-        models=["b", "c"],
-        drained=True,
-    ),
-    NodeReport(NodeFacts("gpu3"), NodeState.LOST),
-]
-
-
-def test_with_several_machines_memory_devices_and_workers_have_a_node() -> None:
-    loaded = LOADED._replace(name="b", node="gpu2")
-    several = snapshot(models=(loaded,))._replace(machine=MACHINE, nodes=NODES)
-    lines = render(busy_metrics(), several, with_mullama=False).decode().splitlines()
-    assert [line for line in lines if re.match("lemonbus_(memory_[fr]|dev|node)", line)] == [
-        'lemonbus_memory_free_bytes{place="host",node="head"} 48.0',
-        'lemonbus_memory_free_bytes{place="0000:03:00.0",node="head"} 20.0',
-        'lemonbus_memory_free_bytes{place="host",node="gpu2"} 8.0',
-        'lemonbus_memory_free_bytes{place="GPU-2",node="gpu2"} 1.0',
-        'lemonbus_memory_reading_age_seconds{place="host",node="head"} 0.0',
-        'lemonbus_memory_reading_age_seconds{place="0000:03:00.0",node="head"} 2.5',
-        'lemonbus_memory_reading_age_seconds{place="host",node="gpu2"} 0.0',
-        'lemonbus_memory_reading_age_seconds{place="GPU-2",node="gpu2"} 0.0',
-        'lemonbus_device_info{device="0000:03:00.0",place="0000:03:00.0",name="Card",node="head"} 1.0',
-        'lemonbus_device_info{device="0000:c4:00.0",place="host",name="Graphics",node="head"} 1.0',
-        'lemonbus_device_info{device="MIG-1",place="MIG-1",name="Part",node="head"} 1.0',
-        'lemonbus_device_info{device="GPU-2",place="GPU-2",name="Card",node="gpu2"} 1.0',
-        'lemonbus_device_utilization_ratio{device="0000:03:00.0",node="head"} 0.07',
-        'lemonbus_device_utilization_ratio{device="0000:c4:00.0",node="head"} 0.5',
-        'lemonbus_device_utilization_ratio{device="GPU-2",node="gpu2"} 0.5',
-        'lemonbus_nodes{state="ready"} 1.0',
-        'lemonbus_nodes{state="draining"} 1.0',
-        'lemonbus_nodes{state="drained"} 0.0',
-        'lemonbus_nodes{state="unreachable"} 0.0',
-        'lemonbus_nodes{state="lost"} 1.0',
-        'lemonbus_node_up{node="head"} 1.0',
-        'lemonbus_node_up{node="gpu2"} 1.0',
-        'lemonbus_node_up{node="gpu3"} 0.0',
-        'lemonbus_node_drained{node="head"} 0.0',
-        'lemonbus_node_drained{node="gpu2"} 1.0',
-        'lemonbus_node_drained{node="gpu3"} 0.0',
-        'lemonbus_node_models{node="head"} 1.0',
-        'lemonbus_node_models{node="gpu2"} 2.0',
-        'lemonbus_node_models{node="gpu3"} 0.0',
-    ]
-    assert 'lemonbus_engine_memory_bytes{model="b",node="gpu2"} 4500000000.0' in lines
-    assert 'lemonbus_worker_memory_bytes{model="b",node="gpu2"} 100.0' in lines
-    text = "\n".join(lines) + "\n"
-    assert broken_rules(text) == []
-    assert promtool_problems(text) == ""
-
-
-def test_the_metrics_of_one_machine_name_no_node() -> None:
-    text = render(busy_metrics(), snapshot(models=(LOADED,))._replace(machine=MACHINE), with_mullama=False).decode()
-    assert "node" not in text
-
-
-def test_the_machine_is_shown() -> None:
-    lines = render(ServerMetrics(), snapshot()._replace(machine=MACHINE), with_mullama=False).decode().splitlines()
-    shown = [line for line in lines if re.match("lemonbus_(memory_[tfr]|dev|disk)", line)]
-    assert shown == [
-        'lemonbus_memory_total_bytes{place="host"} 64.0',
-        'lemonbus_memory_total_bytes{place="0000:03:00.0"} 24.0',
-        'lemonbus_memory_free_bytes{place="host"} 48.0',
-        'lemonbus_memory_free_bytes{place="0000:03:00.0"} 20.0',
-        'lemonbus_memory_reading_age_seconds{place="host"} 0.0',
-        'lemonbus_memory_reading_age_seconds{place="0000:03:00.0"} 2.5',
-        'lemonbus_device_info{device="0000:03:00.0",place="0000:03:00.0",name="Card"} 1.0',
-        'lemonbus_device_info{device="0000:c4:00.0",place="host",name="Graphics"} 1.0',
-        'lemonbus_device_info{device="MIG-1",place="MIG-1",name="Part"} 1.0',
-        'lemonbus_device_utilization_ratio{device="0000:03:00.0"} 0.07',
-        'lemonbus_device_utilization_ratio{device="0000:c4:00.0"} 0.5',
-        'lemonbus_disk_free_bytes{directory="cache"} 5.0',
-        'lemonbus_disk_free_bytes{directory="state"} 4.0',
-        'lemonbus_disk_size_bytes{directory="cache"} 9.0',
-        'lemonbus_disk_size_bytes{directory="state"} 9.0',
-    ]
 
 
 def test_what_has_failed_or_is_only_configured_takes_the_series_of_nothing_that_was_used() -> None:

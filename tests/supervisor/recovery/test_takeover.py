@@ -6,11 +6,8 @@ import os
 import socket
 
 import pytest
-from msgspec import structs
 
 from protocol.failures import Code
-from protocol.messages.caller import Caller, KeyUsage
-from protocol.messages.calls import AbandonCall
 from protocol.messages.model_files import Pulled, StartInspection, StartPull
 from protocol.messages.peers import Pong, Shutdown, Welcome, WorkerGone, WorkerUp
 from protocol.messages.readiness import ServerReadiness
@@ -22,7 +19,7 @@ from protocol.messages.recovery import (
     RequestSnapshot,
     WorkerSnapshot,
 )
-from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, ReserveRequest, Run
+from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run
 from protocol.wire import endpoints, envelope
 from protocol.worker_states import WorkerState
 from supervisor.recovery import kept_messages, takeover
@@ -51,48 +48,6 @@ def test_nothing_is_granted_before_all_have_reported_and_then_in_the_old_order(t
     assert gateway.got(WorkerUp) == [WorkerUp("w1", worker.endpoint)]
     assert [run.number for run in worker.got(Run)] == [5]
     assert [waiting.key.number for waiting in taking_over.components.scheduler._state.models[MODEL].queue] == [1, 9]
-
-
-def test_a_request_that_was_reserved_meanwhile_is_counted_once(taking_over: TakingOver) -> None:
-    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
-    caller = Caller("ci", requests_per_minute=9)
-    taking_over.begin()
-    gateway.hello(GatewaySnapshot())
-    gateway.send(ReserveRequest(4, MODEL, "chat/completions", caller))
-    gateway.send(submit(5, 6.0, caller=caller, reservation=4))
-    gateway.send(AbandonCall(4))
-    taking_over.run_until(lambda: gateway.got(Welcome))
-    worker.hello(ready())
-    taking_over.run_until(lambda: worker.got(Run))
-    usage = [each.limits.requests for each in gateway.got(KeyUsage)]
-    assert [each.remaining for each in usage if each is not None] == [8, 8]
-
-
-def test_requests_that_were_admitted_are_not_refused_for_their_keys_limits(taking_over: TakingOver) -> None:
-    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
-    caller = Caller("ci", requests_per_minute=1)
-    taking_over.begin()
-    worker.hello(ready())
-    gateway.hello(GatewaySnapshot([RequestSnapshot(number, 1, 9.0 - number, caller=caller) for number in (1, 2, 3)]))
-    for number in (1, 2, 3):
-        gateway.send(structs.replace(submit(number, 9.0 - number, caller=caller), admitted=True))
-    taking_over.run_until(lambda: worker.got(Run) and len(gateway.got(KeyUsage)) == 3)
-    assert gateway.got(Refused) == []
-    assert [waiting.key.number for waiting in taking_over.components.scheduler._state.models[MODEL].queue] == [2, 3]
-
-
-def test_a_request_that_runs_and_is_submitted_again_is_not_measured_by_its_keys_limits(
-    taking_over: TakingOver,
-) -> None:
-    worker, gateway = taking_over.survivor("worker", "w1"), taking_over.gateway("g1")
-    caller = Caller("ci", concurrent=1)
-    taking_over.begin()
-    worker.hello(ready(AttemptSnapshot("g1", 1, 1, 1, 5.0)))
-    gateway.hello(GatewaySnapshot([RequestSnapshot(1, 1, 4.0, caller=caller)]))
-    gateway.send(submit(1, 4.0, caller=caller))
-    taking_over.run_until(lambda: gateway.got(Granted) or gateway.got(Refused))
-    assert gateway.got(Refused) == []
-    assert len(gateway.got(KeyUsage)) == 1
 
 
 def test_what_runs_goes_on_and_its_end_is_not_lost(taking_over: TakingOver) -> None:

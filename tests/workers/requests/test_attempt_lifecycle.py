@@ -2,123 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, hold_topic, topic
 from protocol.messages.events import Event, EventKind, failure_of
 from protocol.messages.recovery import MAX_ENDED, WorkerSnapshot
 from protocol.messages.work import AttemptEnded, Run
-from protocol.models.recipes import IdleCheck
-from protocol.runtime import logs
-from protocol.runtime.loop import Loop
-from protocol.runtime.process_context import ProcessContext
 from protocol.worker_states import WorkerState
-from tests.workers.fake_worker_bus import FakeWorkerBus
-from workers.backends.engine_request import EngineRequest
-from workers.backends.error_texts import ErrorTexts
-from workers.requests.attempt import END_BATCH_DELAY_S, Attempt, end_delay
-from workers.requests.worker_requests import WorkerRequests
+from tests.workers.requests.attempt_harness import Worker, begin_answer, end_answer
+from workers.requests.attempt import END_BATCH_DELAY_S, end_delay
 from workers.worker.snapshot import ModelRecord, worker_snapshot
-
-
-class FakePool:
-    """Keeps the attempts that were sent to the engine; each gets a connection, and the engine sends nothing by itself."""
-
-    open = True
-
-    def __init__(self) -> None:
-        self.attempts: list[Attempt] = []
-        self.holds: list[bool] = []
-
-    def send(self, _request: EngineRequest, attempt: Attempt) -> Any:
-        self.attempts.append(attempt)
-        return SimpleNamespace(
-            connection=object(), headers={}, allow_batched_reads=lambda: None, hold=self.holds.append
-        )
-
-
-class Worker:
-    """A worker whose engine cannot be interrupted: a cancelled request runs to its end."""
-
-    def __init__(self) -> None:
-        self.loop, self.bus, self.pool = Loop(), FakeWorkerBus(), FakePool()
-        self.empty = 0
-        context = ProcessContext(Path("/nowhere"), "boot", 1)
-        self.requests = WorkerRequests(self.loop, self.bus, context, Settings(), self._emptied)  # type: ignore[arg-type]
-        backend = SimpleNamespace(
-            refusal=lambda *_: None,
-            servers=(),
-            program="engine",
-            alias="m",
-            most_context=0,
-            key="",
-            error_texts=ErrorTexts(),
-            reported_build="",
-            clock_shift=0,
-            build="",
-            slots=4,
-            silence=60.0,
-            sampling={},
-            settings=Settings(),
-            request=lambda *_: EngineRequest("POST", "/v1/completions", streamed=True),
-            idle_check=lambda _endpoint: IdleCheck.ANSWER,
-        )
-        session: Any = SimpleNamespace(
-            backend=backend,
-            spec=SimpleNamespace(name="m"),
-            pool=self.pool,
-            monitor=SimpleNamespace(wake=lambda: None, progress=lambda: None),
-            engine=SimpleNamespace(read_output=lambda: None),
-        )
-        self._session = session
-        self.engine_ready()
-        self.bus.on_subscription(True, topic("g"))
-
-    def engine_ready(self) -> None:
-        self.requests.open(self._session, logs.get_logger())
-
-    def _emptied(self) -> None:
-        self.empty += 1
-
-    def answers(self, request: EngineRequest) -> None:
-        """What the backend translates each request into from now on."""
-        self._session.backend.request = lambda *_: request
-
-    def run(self, number: int, gateway: str = "g", endpoint: str = "completions") -> None:
-        self.requests.run(Run(gateway, number, 1, "m", endpoint, f"req-{number}", stream=True), b"{}")
-
-    def ends(self) -> list[tuple[int, str]]:
-        self.loop.run_once(0.0)
-        self.bus.flush()
-        return [(message.number, message.code) for message in self.bus.sent if isinstance(message, AttemptEnded)]
-
-    def event_kinds(self, number: int) -> list[int]:
-        self.loop.run_once(0.0)
-        return [event.kind for event in self.bus.events if event.number == number]
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    made = Worker()
-    yield made
-    made.loop.close()
-
-
-def begin_answer(attempt: Attempt) -> None:
-    attempt.began(200)
-    attempt.data(b'data: {"choices":[{"index":0,"text":"a"}]}\n\n')
-
-
-def end_answer(attempt: Attempt) -> None:
-    attempt.data(b'data: {"choices":[{"index":0,"text":"","finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
-    attempt.ended()
 
 
 def test_a_gateway_lets_an_engine_wait_and_then_the_engine_is_not_judged(worker: Worker) -> None:
@@ -294,69 +188,6 @@ def test_the_snapshot_has_a_bounded_number_of_ends_and_reads_do_not_count_as_use
     snapshot = snapshot_of(worker)
     assert [each.number for each in snapshot.ended] == list(range(3, MAX_ENDED + 3))
     assert snapshot.last_use == ready_at
-
-
-PROMPT = b'{"prompt":"' + b"word " * 40 + b'","max_tokens":4}'
-ESTIMATE = 51
-"""A quarter of the 202 bytes of its JSON text."""
-PROGRESS = b'data: {"choices":[{"index":0,"text":""}],"prompt_progress":{"total":77,"cache":0,"processed":8}}\n\n'
-
-
-def prompts_of_ends(worker: Worker) -> list[tuple[str, int]]:
-    worker.loop.run_once(0.0)
-    worker.bus.flush()
-    return [(each.code, each.prompt_tokens) for each in worker.bus.sent if isinstance(each, AttemptEnded)]
-
-
-@pytest.mark.parametrize(
-    ("sent", "endpoint", "weight", "tokens"),
-    [
-        ([], "completions", 1, ESTIMATE),
-        ([PROGRESS], "completions", 1, 77),
-        ([PROGRESS], "completions", 2, ESTIMATE),
-        ([], "tokenize", 0, 0),
-        ([], "images/generations", 1, 0),
-    ],
-    ids=["not told", "told", "of two prompts only one is told", "a read", "no tokens are counted"],
-)
-def test_the_end_of_a_cancelled_attempt_has_the_tokens_of_its_prompt(
-    worker: Worker, sent: list[bytes], endpoint: str, weight: int, tokens: int
-) -> None:
-    worker.answers(EngineRequest("POST", "/", PROMPT, streamed=True, prompts=weight))
-    worker.run(1, endpoint=endpoint)
-    (attempt,) = worker.pool.attempts
-    attempt.began(200)
-    for piece in sent:
-        attempt.data(piece)
-    worker.requests.cancel(RequestKey("g", 1, 1), Code.CANCELLED)
-    attempt.ended()
-    assert prompts_of_ends(worker) == [(Code.CANCELLED, tokens)]
-
-
-def test_a_prompt_that_the_engine_has_not_got_or_has_refused_costs_nothing(worker: Worker) -> None:
-    worker.answers(EngineRequest("POST", "/", PROMPT, streamed=True))
-    worker.run(1, gateway="late")
-    worker.requests.cancel(RequestKey("late", 1, 1), Code.CANCELLED)
-    worker.run(2)
-    worker.pool.attempts[0].began(400)
-    worker.pool.attempts[0].ended()
-    assert prompts_of_ends(worker) == [(Code.CANCELLED, 0), (Code.INVALID_REQUEST, 0)]
-
-
-def test_after_an_engines_death_the_prompts_count_of_requests_that_are_not_tried_again(worker: Worker) -> None:
-    worker.answers(EngineRequest("POST", "/", PROMPT, streamed=True))
-    for number in range(1, 5):
-        worker.run(number)
-    _, answered, _, cause = worker.pool.attempts
-    begin_answer(answered)
-    worker.requests.cancel(RequestKey("g", 3, 1), Code.CANCELLED)
-    lost = worker.requests.fail_all(Failure(Code.BACKEND_DIED, "the engine died"), [cause.key])
-    assert [(each.number, each.tokens, each.prompt_tokens) for each in lost] == [
-        (1, 0, 0),
-        (2, 1, ESTIMATE),
-        (3, 0, ESTIMATE),
-        (4, 0, ESTIMATE),
-    ]
 
 
 @pytest.mark.parametrize(

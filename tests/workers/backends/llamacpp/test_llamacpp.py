@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,29 +10,20 @@ from hypothesis import strategies as st
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, LemonbusError
-from protocol.models import installations
-from protocol.models.installations import InstallationRecord
 from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec
 from tests.support.accepted_share import accepted_share
 from tests.support.models.tiny_models import tiny_models
+from tests.workers.backends.llamacpp.requested_backend import made
 from workers.backends.engine_facts import ModelFacts
 from workers.backends.flag_table import FlagError
-from workers.backends.llamacpp import slot_files
 from workers.backends.llamacpp.backend import LlamaCppBackend
 from workers.backends.llamacpp.command_line import prompt_cache_mebibytes
 from workers.backends.llamacpp.flags import FLAGS, parse
-from workers.backends.llamacpp.requests.context_check import MAX_READ_BYTES
 from workers.backends.llamacpp.user_arguments import check_llamacpp_args
 from workers.backends.registry import ARGUMENT_CHECKS
-from workers.backends.requests.generation_request import SHORT_BODY_BYTES, UNSTREAMED_MAX_TOKENS
 
 DOCUMENTED = ["-m", "--port", "--ctx-size", "-ngl", "--jinja", "--mmproj", "--embeddings", "--reranking"]
-
-
-def made(kind: str = "llm", backend: str = "cpu", home: str = "/home", **options: Any) -> LlamaCppBackend:
-    spec = ModelSpec("user.a,b/c", "x", "llamacpp", backend, kind, "/models/x.gguf", options=options)
-    return LlamaCppBackend(spec, Settings(cache_dir=home))
 
 
 @pytest.mark.parametrize("flag", [*DOCUMENTED, *FLAGS.forbidden, "--ctx_size", "--ctx-size=4", "--n_gpu_layers"])
@@ -199,183 +187,9 @@ def test_a_missing_executable(tmp_path: Path) -> None:
     assert str(tmp_path) not in raised.value.failure.message
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "stream", "body", "streamed", "weight"),
-    [
-        ("chat/completions", True, {}, True, 1),
-        ("chat/completions", False, {}, True, 1),
-        ("chat/completions", False, {"n": 3}, True, 3),
-        ("chat/completions", False, {"logprobs": True}, False, 1),
-        ("chat/completions", True, {"logprobs": True}, True, 1),
-        ("completions", False, {"logprobs": 2, "prompt": "a"}, True, 1),
-        ("completions", False, {"prompt": ["a", "b"], "n": 2}, True, 4),
-        ("completions", False, {"prompt": [[1], [2, 3]]}, True, 2),
-        ("completions", False, {"prompt": [1, 2, 3]}, True, 1),
-        ("completions", False, {"prompt": []}, True, 1),
-    ],
-)
-def test_requests(endpoint: str, stream: bool, body: dict[str, Any], streamed: bool, weight: int) -> None:
-    request = made().request(endpoint, "", json.dumps({**body, "odd": 1.50}).encode(), stream)
-    assert (request.streamed, request.weight, request.path) == (streamed, weight, f"/v1/{endpoint}")
-    sent = json.loads(request.body)
-    assert sent["odd"] == 1.5
-    if streamed:
-        assert sent["stream"] is True
-        assert "return_progress" not in sent
-        assert sent["stream_options"] == {"include_usage": True}
-
-
-@pytest.mark.parametrize(
-    ("body", "streamed"),
-    [
-        ({"prompt": "a", "max_tokens": 8}, False),
-        ({"prompt": "a", "max_tokens": UNSTREAMED_MAX_TOKENS}, False),
-        ({"prompt": "a", "max_tokens": UNSTREAMED_MAX_TOKENS + 1}, True),
-        ({"prompt": "a", "max_tokens": 8, "n_predict": 999}, True),
-        ({"prompt": "a", "max_tokens": -1}, True),
-        ({"prompt": "a"}, True),
-        ({"prompt": "a" * SHORT_BODY_BYTES, "max_tokens": 8}, True),
-        ({"prompt": ["a", "b"], "max_tokens": 8}, True),
-        ({"prompt": "a", "max_tokens": 8, "n": 2}, True),
-    ],
-)
-def test_only_what_ends_at_once_is_asked_for_whole(body: dict[str, Any], streamed: bool) -> None:
-    assert made().request("completions", "", json.dumps(body).encode(), False).streamed is streamed
-    assert made().request("completions", "", json.dumps(body).encode(), True).streamed
-
-
-def test_progress_is_asked_for_where_a_prompt_takes_time() -> None:
-    request = made().request("completions", "", json.dumps({"prompt": "long " * 200}).encode(), False)
-    assert json.loads(request.body)["return_progress"] is True
-
-
-def test_usage_and_progress_for_a_client_that_asked_for_them() -> None:
-    request = made().request(
-        "completions", "", b'{"stream_options":{"include_usage":true},"return_progress":true}', True
-    )
-    assert (request.usage, request.progress) == (True, True)
-    request = made().request("completions", "", b'{"stream_options":null}', True)
-    assert (request.usage, request.progress) == (False, False)
-
-
-@pytest.mark.parametrize("body", [b"[]", b"nonsense", b'{"stream_options":3}', b"[" * 100_000, b""])
-def test_invalid_bodies(body: bytes) -> None:
-    with pytest.raises(LemonbusError) as raised:
-        made().request("completions", "", body, stream=False)
-    assert raised.value.failure.http_status == 400
-
-
-@pytest.mark.parametrize(
-    ("query", "path"),
-    [("GET", "/slots"), ("save/0", "/slots/0?action=save"), ("restore/3", "/slots/3?action=restore")],
-)
-def test_slots_requests(query: str, path: str) -> None:
-    request = made().request("slots", query, b"", stream=False)
-    assert (request.path, request.weight) == (path, 0)
-
-
-@pytest.mark.parametrize(("query", "status"), [("erase/4", 404), ("burn/0", 400), ("save/x", 400), ("save/-1", 400)])
-def test_invalid_slots(query: str, status: int) -> None:
-    with pytest.raises(LemonbusError) as raised:
-        made().request("slots", query, b"", stream=False)
-    assert raised.value.failure.http_status == status
-
-
-@pytest.mark.parametrize(
-    ("limit", "value"), [("MAX_SAVED_FILES", 2), ("MAX_SAVED_BYTES", 8), ("MIN_FREE_BYTES", 2**62)]
-)
-def test_clients_do_not_fill_the_disk_with_saved_slots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    backend = made(llamacpp_args=f"--slot-save-path {tmp_path}")
-    for name in ("one", "two"):
-        (tmp_path / name).write_bytes(b"four")
-    save = b'{"filename":"three"}'
-    assert backend.request("slots", "save/0", save, stream=False).path == "/slots/0?action=save"
-    monkeypatch.setattr(slot_files, limit, value)
-    with pytest.raises(LemonbusError, match="administrator must remove") as raised:
-        backend.request("slots", "save/0", save, stream=False)
-    assert raised.value.failure.http_status == 409
-    backend.request("slots", "restore/0", save, stream=False)
-    backend.request("slots", "erase/0", b"", stream=False)
-
-
-def test_a_saved_slot_that_is_replaced_needs_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = made(llamacpp_args=f"--slot-save-path {tmp_path}")
-    (tmp_path / "one").write_bytes(b"four")
-    monkeypatch.setattr(slot_files, "MAX_SAVED_FILES", 1)
-    backend.request("slots", "save/0", b'{"filename":"one"}', stream=False)
-    with pytest.raises(LemonbusError):
-        backend.request("slots", "save/0", b'{"filename":"two"}', stream=False)
-
-
-def put(tmp_path: Path, backend: str, program: str = "") -> Path:
-    folder = installations.backend_folder(str(tmp_path), "llamacpp", backend) / "b1-d1"
-    (folder / installations.FILES_FOLDER).mkdir(parents=True)
-    (folder / installations.RECORD_FILE).write_bytes(
-        msgspec.json.encode(InstallationRecord("llamacpp", backend, "b1", "d1", program))
-    )
-    return folder
-
-
-def test_what_was_installed_from_a_release(tmp_path: Path) -> None:
-    backend = made(backend="vulkan", home=str(tmp_path))
-    with pytest.raises(LemonbusError, match="lemonbus backends install llamacpp:vulkan") as raised:
-        backend.check()
-    assert raised.value.failure.code is Code.BACKEND_NOT_INSTALLED
-    program = put(tmp_path, "vulkan", "bin/llama-server") / installations.FILES_FOLDER / "bin" / "llama-server"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    backend.check()
-    words = backend.command(1)
-    assert words[0] == str(program)
-    assert words[words.index("-ngl") + 1] == "99"
-    assert "-b" not in words
-    kept = backend.environment({"PYTHONPATH": "p", "LD_LIBRARY_PATH": "/lib"})
-    assert kept == {
-        "LD_LIBRARY_PATH": f"{program.parent}:/lib",
-        "GOMP_SPINCOUNT": "300",
-        "LLAMA_API_KEY": backend.key,
-        "PATH": "/dev/null",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }
-
-
-@pytest.mark.parametrize(
-    ("options", "words"), [({"gpu_layers": 0}, ["-ngl", "0"]), ({"gpu_layers": 9}, ["-ngl", "9"]), ({}, [])]
-)
-def test_a_program_with_a_gpu_uses_it_unless_a_load_asks_for_fewer_layers(
-    options: dict[str, int], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "llama-server").write_text("#!/bin/sh\n")
-    (tmp_path / "llama-server").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    command = made(backend="system", **options).command(1)
-    assert [word for flag, word in itertools.pairwise(command) if "-ngl" in (flag, word)] == words
-
-
-def test_wheels_in_a_folder_of_their_own(tmp_path: Path) -> None:
-    folder = put(tmp_path, "cpu")
-    backend = made(home=str(tmp_path))
-    backend.check()
-    assert backend.environment({})["PYTHONPATH"] == str(folder / installations.SITE_FOLDER)
-    assert backend.environment({"PYTHONPATH": "p"})["PYTHONPATH"] == f"p:{folder / installations.SITE_FOLDER}"
-
-
 @pytest.mark.parametrize("args", ["-m x", "--host=::", "--model y", "--conv'ert"])
 def test_arguments_of_another_engine(args: str) -> None:
     assert ARGUMENT_CHECKS["whispercpp_args"]("--convert -t 2") == ["--convert", "-t", "2"]
     with pytest.raises(LemonbusError) as raised:
         ARGUMENT_CHECKS["whispercpp_args"](args)
     assert raised.value.failure.param == "whispercpp_args"
-
-
-@pytest.mark.parametrize("field", ["input_prefix", "input_suffix", "input_extra"])
-def test_a_text_to_fill_in_has_a_limit_of_its_own(field: str) -> None:
-    """The engine uses only as much of it as its context can hold, but tokenizes all of it: with some vocabularies, 4 MiB took minutes."""
-    text = "a" * MAX_READ_BYTES
-    body = {"input_prefix": "", "input_suffix": "", field: [{"text": text}] if field == "input_extra" else text}
-    with pytest.raises(LemonbusError, match="send less of it at once") as caught:
-        made().request("infill", "", json.dumps(body).encode(), True)
-    assert caught.value.failure.param == field
-    made().request("infill", "", json.dumps({**body, field: ""}).encode(), True)
