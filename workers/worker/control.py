@@ -226,20 +226,11 @@ class WorkerController:
             self._loop.stop()
             return
         self._transition(WorkerEvent.DIED if state is WorkerState.READY else WorkerEvent.LOAD_FAILED)
-        if session.caches_unusable and state is WorkerState.LOADING:
+        order = self._model.order
+        if session.caches_unusable and state is WorkerState.LOADING and order is not None:
             self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
-            spec, age = self._model.spec or session.spec, self._loop.now() - self._model.load_began
-            order = StartEngine(
-                spec,
-                context=self._model.context,
-                need=self._model.need,
-                age=age,
-                paths=self._model.paths,
-                replica=self._model.replica,
-                backend=self._model.backend,
-                device=self._model.device,
-            )
-            self._loader.answer(spec, partial(self._start_engine, order, restore_caches=False))
+            again = replace(order, age=self._loop.now() - self._model.load_began)
+            self._loader.answer(order.spec, partial(self._start_engine, again, restore_caches=False))
             return
         self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
         if state is WorkerState.READY:

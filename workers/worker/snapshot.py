@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from protocol.messages.models import PolicyOverrides
 from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, StartEngine
 from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
 from protocol.messages.work import AttemptEnded
-from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from workers.requests.attempt import Attempt
 
@@ -35,18 +35,13 @@ class SentReport(msgspec.Struct, frozen=True):
 class ModelRecord(msgspec.Struct):
     """What a worker keeps about the model of its last engine."""
 
-    spec: ModelSpec | None = None
+    order: StartEngine | None = None
+    """What its engine was started with."""
     facts: EngineReady | None = None
     """What was reported of the engine, once it was ready."""
     remembered: PolicyOverrides = PolicyOverrides()
     report: SentReport | None = None
     """How its engine ended, if it did."""
-    context: int = 0
-    need: dict[str, int] = {}
-    paths: dict[str, str] = {}
-    replica: int = 1
-    backend: str = ""
-    device: str = ""
     load_began: float = 0.0
     """By this process's clock."""
     progress: LoadProgressed | None = None
@@ -56,11 +51,9 @@ class ModelRecord(msgspec.Struct):
 
     def started(self, order: StartEngine, now: float) -> None:
         """Note that an engine was started. What the supervisor decided stays with the model of that name."""
-        if self.spec is None or self.spec.name != order.spec.name:
+        if self.order is None or self.order.spec.name != order.spec.name:
             self.remembered = PolicyOverrides()
-        self.spec, self.context, self.need, self.paths = order.spec, order.context, order.need, order.paths
-        self.replica, self.backend, self.device = order.replica, order.backend, order.device
-        self.load_began = now - order.age
+        self.order, self.load_began = order, now - order.age
         self.facts = self.report = self.progress = None
 
 
@@ -86,9 +79,8 @@ def worker_snapshot(
     if report is not None:
         state = WorkerState.READY if isinstance(report, EngineDied) else WorkerState.LOADING
     loaded = state in (WorkerState.READY, WorkerState.LEAVING)
-    return WorkerSnapshot(
+    snapshot = WorkerSnapshot(
         state=state,
-        spec=model.spec if state is not WorkerState.SPARE else None,
         facts=model.facts if loaded else None,
         ready_age=now - model.ready_at if loaded and model.facts is not None else None,
         attempts=[
@@ -98,12 +90,19 @@ def worker_snapshot(
         ended=list(ended),
         last_use=now - last_use if last_use else None,
         remembered=model.remembered if state is not WorkerState.SPARE else PolicyOverrides(),
-        context=model.context if state is not WorkerState.SPARE else 0,
-        need=model.need if state is not WorkerState.SPARE else {},
-        paths=model.paths if state is not WorkerState.SPARE else {},
-        replica=model.replica if state is not WorkerState.SPARE else 1,
-        backend=model.backend if state is not WorkerState.SPARE else "",
-        device=model.device if state is not WorkerState.SPARE else "",
         load_age=now - model.load_began if state is WorkerState.LOADING else 0.0,
         progress=model.progress if state is WorkerState.LOADING else None,
+    )
+    order = model.order
+    if order is None or state is WorkerState.SPARE:
+        return snapshot
+    return structs.replace(
+        snapshot,
+        spec=order.spec,
+        context=order.context,
+        need=order.need,
+        paths=order.paths,
+        replica=order.replica,
+        backend=order.backend,
+        device=order.device,
     )

@@ -19,7 +19,7 @@ FAILED = LoadFailed(Failure(Code.LOAD_FAILED, "it failed"), started=True)
 
 
 def record(report: SentReport | None = None) -> ModelRecord:
-    return ModelRecord(SPEC, FACTS, PINNED, report)
+    return ModelRecord(StartEngine(SPEC), FACTS, PINNED, report)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_report_is_unread_until_the_second_ping() -> None:
 def test_an_engine_that_starts_keeps_what_is_remembered_of_the_same_model() -> None:
     model = record(SentReport(DIED, 1))
     model.started(StartEngine(SPEC), 0.0)
-    assert model == ModelRecord(SPEC, None, PINNED, None)
-    other = ModelSpec("n", "n", "llamacpp", "cpu", "llm", "/n.gguf")
-    model.started(StartEngine(other), 0.0)
+    assert model == ModelRecord(StartEngine(SPEC), None, PINNED, None)
+    other = StartEngine(ModelSpec("n", "n", "llamacpp", "cpu", "llm", "/n.gguf"))
+    model.started(other, 0.0)
     assert model == ModelRecord(other)
 
 
