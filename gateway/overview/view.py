@@ -14,10 +14,10 @@ from msgspec import structs
 
 from protocol.config.api_keys import model_allowed
 from protocol.messages.metrics import EndedRequest
+from protocol.messages.model_overview import ModelOverview
 from protocol.messages.overview import (
     Disk,
     Download,
-    ModelOverview,
     NodeOverview,
     OverviewReport,
     PlaceMemory,

@@ -13,6 +13,7 @@ import msgspec
 
 from protocol import RELEASE
 from protocol.failures import Code, Failure
+from protocol.messages.model_overview import ModelOverview
 from protocol.messages.overview import (
     MAX_REQUESTS,
     SAMPLE_INTERVAL_S,
@@ -20,7 +21,6 @@ from protocol.messages.overview import (
     GetHistory,
     GetOverview,
     HistoryReport,
-    ModelOverview,
     OverviewReport,
     ServerOverview,
 )

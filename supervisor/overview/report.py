@@ -9,20 +9,9 @@ from msgspec import structs
 
 from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress, ReplicaReport
 from protocol.messages.model_files import DownloadReport
+from protocol.messages.model_overview import ModelDeath, ModelDeaths, ModelFailure, ModelLoad, ModelOverview, WaitingKey
 from protocol.messages.node_reports import NodeReport
-from protocol.messages.overview import (
-    Disk,
-    Download,
-    ModelDeath,
-    ModelDeaths,
-    ModelFailure,
-    ModelLoad,
-    ModelOverview,
-    NodeOverview,
-    PlaceMemory,
-    RequestOverview,
-    WaitingKey,
-)
+from protocol.messages.overview import Disk, Download, NodeOverview, PlaceMemory, RequestOverview
 from protocol.models.memory import Capacity
 from supervisor.metrics.recent_figures import ModelSpeed
 from supervisor.overview.dates import Dates

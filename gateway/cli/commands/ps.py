@@ -13,7 +13,7 @@ from gateway.cli.api_client import ApiClient
 from gateway.cli.live import words
 from gateway.cli.options import json_option, server_option
 from gateway.overview.view import Overview
-from protocol.messages.overview import ModelOverview
+from protocol.messages.model_overview import ModelOverview
 
 _FACTS: Final = ("WAITING", "MEMORY", "DEVICE", "CONTEXT", "UNTIL")
 

@@ -7,15 +7,8 @@ import time
 import click
 
 from gateway.api.common.routes import Nothing
-from gateway.api.lemonade.health import (
-    FailedModelEntry,
-    LoadedModelEntry,
-    LoadEntry,
-    OperatorHealth,
-    RunningModelEntry,
-    ServerHealth,
-    show_health,
-)
+from gateway.api.lemonade.health import OperatorHealth, ServerHealth, show_health
+from gateway.api.lemonade.model_entries import FailedModelEntry, LoadedModelEntry, LoadEntry, RunningModelEntry
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, last_lines
 from gateway.cli.live.words import NO_MODEL

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from gateway.cli.live import words
 from gateway.cli.output import duration, size
 from gateway.overview.view import Overview
-from protocol.messages.overview import ModelOverview, NodeOverview, RequestOverview
+from protocol.messages.model_overview import ModelOverview
+from protocol.messages.overview import NodeOverview, RequestOverview
 
 NONE: Final = "-"
 ENDED_SHOWN: Final = 10

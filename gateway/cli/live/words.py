@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.cli.output import duration
-from protocol.messages.overview import ModelOverview
+from protocol.messages.model_overview import ModelOverview
 
 ABSENT: Final = "absent"
 NO_MODEL: Final = "No model is loaded; the first request for one loads it."

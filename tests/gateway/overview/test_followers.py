@@ -16,14 +16,8 @@ from gateway.overview import followers as module
 from gateway.overview.followers import MAX_FOLLOWERS, MAX_FOLLOWERS_OF_KEY, Follower, OverviewFollowers
 from protocol.config.api_keys import ApiKey, digest
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.overview import (
-    GetHistory,
-    HistoryReport,
-    ModelOverview,
-    OverviewReport,
-    Sample,
-    ServerOverview,
-)
+from protocol.messages.model_overview import ModelOverview
+from protocol.messages.overview import GetHistory, HistoryReport, OverviewReport, Sample, ServerOverview
 from tests.support.merge_patch import patched
 
 EMPTY = OverviewReport(

@@ -9,20 +9,16 @@ import pytest
 from msgspec import structs
 
 from gateway.overview.view import Access, Viewer, overview_for
+from protocol.messages.model_overview import ModelDeath, ModelDeaths, ModelFailure, ModelOverview, WaitingKey
 from protocol.messages.overview import (
     Disk,
     Download,
     EndedRequest,
-    ModelDeath,
-    ModelDeaths,
-    ModelFailure,
-    ModelOverview,
     NodeOverview,
     OverviewReport,
     PlaceMemory,
     RequestOverview,
     ServerOverview,
-    WaitingKey,
 )
 
 SECRET = "/home/operator"

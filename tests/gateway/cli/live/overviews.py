@@ -8,19 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from gateway.overview.view import Access, Overview
-from protocol.messages.overview import (
-    Download,
-    EndedRequest,
-    ModelDeath,
-    ModelDeaths,
-    ModelFailure,
-    ModelLoad,
-    ModelOverview,
-    PlaceMemory,
-    RequestOverview,
-    ServerOverview,
-    WaitingKey,
-)
+from protocol.messages.model_overview import ModelDeath, ModelDeaths, ModelFailure, ModelLoad, ModelOverview, WaitingKey
+from protocol.messages.overview import Download, EndedRequest, PlaceMemory, RequestOverview, ServerOverview
 from protocol.messages.peers import LoadStage
 
 NOW: Final = 1_764_180_000.0
