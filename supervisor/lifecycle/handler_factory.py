@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protocol.messages.backend_installs import StartInstall, StartUninstall
@@ -18,7 +19,7 @@ from supervisor.handlers.models.loading import ModelLoading
 from supervisor.handlers.models.model_details import ModelDescriptions
 from supervisor.handlers.models.model_lists import ModelLists
 from supervisor.handlers.models.pull import Pulls
-from supervisor.handlers.models.sampling_defaults import SamplingDefaultsCalls
+from supervisor.handlers.models.sampling_defaults import FILE, SamplingDefaultsCalls, SamplingDefaultsStore
 from supervisor.handlers.models.variants import VariantQueries
 from supervisor.handlers.overview import OverviewCalls
 from supervisor.handlers.reported_nodes import OneMachine
@@ -161,6 +162,13 @@ def _node_call(components: Components, peer: str, call: ListNodes | DrainNode, p
     nodes = _node_reports(components)
     calls = NodeCalls(nodes, components.scheduler, components.decisions, components.record, components.calls)
     calls.handlers()[type(call)](peer, call, payload)
+
+
+def sampling_defaults(components: Components) -> SamplingDefaultsCalls:
+    """Return the handlers of calls about sampling defaults, which also send them to workers."""
+    file = Path(components.settings.state_dir) / FILE
+    store = SamplingDefaultsStore(file, components.models.problems.append, components.state_writer.finish)
+    return SamplingDefaultsCalls(store, components.calls, components.bus, components.peers)
 
 
 def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> list[dict[type, Handler]]:

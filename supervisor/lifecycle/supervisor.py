@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from protocol.config.settings import Settings
 from protocol.messages.model_files import StartPull
@@ -19,24 +18,20 @@ from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from supervisor.handlers.engine_reports import EngineReports
-from supervisor.handlers.models import sampling_defaults
-from supervisor.handlers.peers import PeerMessages
 from supervisor.handlers.readiness import ReadinessCalls
 from supervisor.handlers.requests import InferenceRequests
 from supervisor.handlers.responses import ResponseCalls
 from supervisor.handlers.server_state import AbandonedCalls
 from supervisor.lifecycle import handler_factory
 from supervisor.lifecycle.components import Components
+from supervisor.lifecycle.peer_components import PeerComponents
 from supervisor.lifecycle.preload import ModelPreload
 from supervisor.lifecycle.runtime_directory_watch import RuntimeDirectoryWatch
 from supervisor.lifecycle.shutdown import GracefulShutdown
 from supervisor.machine.memory_pressure_watch import MemoryPressureWatch
-from supervisor.peers.handshake import Handshake
-from supervisor.peers.monitor import PeerMonitor
-from supervisor.peers.other_versions import OtherVersions
-from supervisor.peers.peer_exit import GatewayEnds, WorkerEnds
 from supervisor.processes import stale_files
 from supervisor.processes.keeper_children import KeeperChild
+from supervisor.recovery.taken_over_gateways import TakenOverGateways
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.recovery.takeover import Takeover
@@ -55,16 +50,17 @@ class Supervisor:
         Raises OSError if the sockets of the bus cannot be made.
         """
         components = self.components = Components(settings, process_context, loop, listen_fd)
-        self._connect_peers()
+        sampling = handler_factory.sampling_defaults(components)
+        self._peer_components = PeerComponents(components, sampling)
         about_the_machine, machine_jobs = handler_factory.machine_handlers(components)
         pulls: dict[type, TakeOverJob] = {StartPull: components.downloads.take_over}
         self._job_kinds = {**pulls, **machine_jobs, **components.nodes.job_kinds()}
         """Type of an order → what takes over an earlier supervisor's job with such an order."""
         tables = [
             *self._peer_handlers(),
-            *handler_factory.model_handlers(components, self._sampling),
+            *handler_factory.model_handlers(components, sampling),
             *about_the_machine,
-            *handler_factory.server_handlers(components, self._other_versions),
+            *handler_factory.server_handlers(components, self._peer_components.other_versions),
         ]
         components.messages.add(merge_handlers(tables))
         self.preload = ModelPreload(
@@ -100,7 +96,7 @@ class Supervisor:
             scheduler=components.scheduler,
             decisions=components.decisions,
             messages=components.messages,
-            other_versions=self._other_versions,
+            other_versions=self._peer_components.other_versions,
             nodes=components.nodes,
         )
 
@@ -110,12 +106,12 @@ class Supervisor:
         self.components.bus.listen(
             messages.received,
             self._logged,
-            self._monitor.outbox_overflowed,
-            self._other_versions.received,
+            self._peer_components.monitor.outbox_overflowed,
+            self._peer_components.other_versions.received,
             lambda peer: self.components.peers.message_received(peer, loop.now()),
         )
         logs.set_sink(self._logged)
-        self._monitor.start()
+        self._peer_components.monitor.start()
         loop.after_each_iteration(self._send_log_batches)
         gateways = partial(self.components.peers.of, "gateway")
         messages.when_serving(partial(stale_files.remove_from_now_on, loop, self.components.process_context, gateways))
@@ -150,7 +146,13 @@ class Supervisor:
             loop=components.loop,
             bus=components.bus,
             peers=components.peers,
-            gateway=components.gateway,
+            gateways=TakenOverGateways(
+                bus=components.bus,
+                peers=components.peers,
+                processes=components.gateway,
+                ends=self._peer_components.gateway_ends,
+                elsewhere=components.nodes.gateways,
+            ),
             workers=TakenOverWorkers(
                 loop=components.loop,
                 workers=components.workers,
@@ -166,13 +168,11 @@ class Supervisor:
             responses=components.responses,
             messages=components.messages,
             decisions=components.decisions,
-            handshake=self._handshake,
-            monitor=self._monitor,
-            gateway_ends=self._gateway_ends,
-            other_versions=self._other_versions,
+            handshake=self._peer_components.handshake,
+            monitor=self._peer_components.monitor,
+            other_versions=self._peer_components.other_versions,
             kill=components.kill_process,
-            nodes=components.nodes.take_over(self._handshake),
-            other_gateways=components.nodes.gateways,
+            nodes=components.nodes.take_over(self._peer_components.handshake),
         )
         masters = [survivor for survivor in survivors if survivor.role == "gateway"]
         takeover.begin(partial(components.adopt_gateways, masters), components.local.survivors(survivors))
@@ -180,88 +180,6 @@ class Supervisor:
             components.bus, components.workers, components.models, components.scheduler, components.internal_calls
         )
         components.messages.when_serving(rolling_restart.begin)
-
-    def _connect_peers(self) -> None:
-        """Make what handles the comings and goings of gateways and workers."""
-        components = self.components
-        bus, peers, scheduler, calls = components.bus, components.peers, components.scheduler, components.calls
-        self._other_versions = OtherVersions(
-            loop=components.loop,
-            bus=bus,
-            gateway=components.gateway,
-            jobs=components.jobs,
-            scheduler=scheduler,
-            decisions=components.decisions,
-            messages=components.messages,
-            resolve=components.targets.resolve,
-            internal_calls=components.internal_calls,
-        )
-        self._gateway_ends = GatewayEnds(
-            bus=bus,
-            barrier=components.barrier,
-            peers=peers,
-            is_planned=components.gateway_end_is_planned,
-            scheduler=scheduler,
-            decisions=components.decisions,
-            admission=components.admission,
-            downloads=components.download_registry,
-            responses=components.responses,
-            retained_log=components.retained_log,
-            remove_files=partial(stale_files.remove_bodies, components.process_context),
-        )
-        ends = WorkerEnds(
-            loop=components.loop,
-            bus=bus,
-            barrier=components.barrier,
-            peers=peers,
-            scheduler=scheduler,
-            decisions=components.decisions,
-            messages=components.messages,
-            grant_notices=components.grant_notices,
-            other_versions=self._other_versions,
-        )
-        components.workers.on_ended = ends.gone
-        file = Path(components.settings.state_dir) / sampling_defaults.FILE
-        defaults = sampling_defaults.SamplingDefaultsStore(
-            file, components.models.problems.append, components.state_writer.finish
-        )
-        self._sampling = sampling_defaults.SamplingDefaultsCalls(defaults, calls, bus, peers)
-        self._handshake = Handshake(
-            settings=components.settings,
-            process_context=components.process_context,
-            loop=components.loop,
-            bus=bus,
-            peers=peers,
-            record=components.record,
-            send_sampling_defaults=self._sampling.send,
-        )
-        components.nodes.connect(components, self._handshake)
-        self._monitor = PeerMonitor(
-            loop=components.loop,
-            bus=bus,
-            peers=peers,
-            barrier=components.barrier,
-            errors=components.errors,
-            kill_process=components.kill_process,
-            running_tokens=components.running_tokens,
-        )
-        self._peer_messages = PeerMessages(
-            loop=components.loop,
-            bus=bus,
-            peers=peers,
-            workers=components.workers,
-            gateway=components.gateway,
-            jobs=components.jobs,
-            scheduler=scheduler,
-            admission=components.admission,
-            accounting=components.accounting,
-            gateway_ends=self._gateway_ends,
-            other_versions=self._other_versions,
-            handshake=self._handshake,
-            monitor=self._monitor,
-            agents=components.nodes.agents,
-            other_gateways=components.nodes.gateways,
-        )
 
     def _peer_handlers(self) -> list[dict[type, Handler]]:
         components = self.components
@@ -281,7 +199,7 @@ class Supervisor:
             record=components.record,
         )
         return [
-            self._peer_messages.handlers(),
+            self._peer_components.messages.handlers(),
             inference.handlers(),
             EngineReports(
                 loop=loop,

@@ -22,30 +22,28 @@ from typing import TYPE_CHECKING, Any, Final
 from protocol import UNDERSTOOD
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import Hello, Pong, WorkerUp
-from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, Recovered, WorkerSnapshot
+from protocol.messages.peers import Hello, Pong
+from protocol.messages.recovery import GatewaySnapshot, JobSnapshot, WorkerSnapshot
 from protocol.messages.work import Cancel, Refused, SubmitRequest
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
-from supervisor.peers.handshake import Handshake, OtherGateways
+from supervisor.peers.handshake import Handshake
 from supervisor.peers.monitor import PeerMonitor
 from supervisor.peers.other_versions import OtherVersions
-from supervisor.peers.peer_exit import GatewayEnds
-from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.placement import OnEnded, Survivor
 from supervisor.recovery.expected_peers import ExpectedPeers
 from supervisor.recovery.kept_messages import KeptMessages
+from supervisor.recovery.taken_over_gateways import TakenOverGateways
 from supervisor.recovery.taken_over_jobs import TakenOverJobs, TakeOverJob
 from supervisor.recovery.taken_over_workers import TakenOverWorkers
 from supervisor.responses.journaled_store import JournaledStore
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.jobs import Jobs
 from supervisor.runtime.messages import Messages
-from supervisor.scheduler.recovery.joined_snapshots import is_consistent, to_be_submitted
-from supervisor.scheduler.recovery.recovery_events import World
+from supervisor.scheduler.recovery.joined_snapshots import is_consistent
 
 if TYPE_CHECKING:  # a server on one machine has none
     from supervisor.recovery.taken_over_nodes import TakenOverNodes
@@ -68,7 +66,7 @@ class Takeover:
         loop: Loop,
         bus: SupervisorBus,
         peers: PeerRegistry,
-        gateway: GatewayProcess,
+        gateways: TakenOverGateways,
         workers: TakenOverWorkers,
         jobs: Jobs,
         job_kinds: Mapping[type, TakeOverJob],
@@ -77,11 +75,9 @@ class Takeover:
         decisions: Decisions,
         handshake: Handshake,
         monitor: PeerMonitor,
-        gateway_ends: GatewayEnds,
         other_versions: OtherVersions,
         kill: Callable[[str], None],
         nodes: TakenOverNodes | None = None,
-        other_gateways: OtherGateways | None = None,
     ) -> None:
         """Take part from now on. Nothing is adopted before :meth:`begin`.
 
@@ -89,15 +85,13 @@ class Takeover:
         a server on one machine.
         """
         self._loop, self._bus, self._peers = loop, bus, peers
-        self._gateway, self._workers, self._all_jobs = gateway, workers, jobs
+        self._gateways, self._workers, self._all_jobs = gateways, workers, jobs
         self._jobs = TakenOverJobs(jobs, job_kinds, self._job_ended)
         self._responses, self._messages, self._decisions = responses, messages, decisions
-        self._handshake, self._monitor, self._gateway_ends = handshake, monitor, gateway_ends
-        self._other_versions, self._kill = other_versions, kill
-        self._nodes, self._other_gateways = nodes, other_gateways
+        self._handshake, self._monitor, self._other_versions = handshake, monitor, other_versions
+        self._kill, self._nodes = kill, nodes
         self._expected = ExpectedPeers()
         self._kept = KeptMessages()
-        self._gateways: dict[str, GatewaySnapshot] = {}
         self._arrivals: dict[str, float] = {}
         """Peer → when its snapshot arrived."""
         self._then: list[Callable[[], None]] = []
@@ -163,8 +157,8 @@ class Takeover:
         if message.role == "agent" and self._nodes is not None:
             self._agent_hello(self._nodes, peer, message, payload)
             return
-        if message.node and message.role.startswith("gateway"):  # or the host of some
-            if self._other_gateways is None or not self._other_gateways.hello(peer, message, self._gateway_ended):
+        if message.role.startswith("gateway"):  # or the host of some
+            if not self._gateways.takes_part(peer, message, self._gateway_ended):
                 return
         elif not known and not self._over and self._nodes is not None and self._nodes.keep(peer, message, payload):
             return
@@ -172,7 +166,7 @@ class Takeover:
             return
         self._forget(peer)
         if message.role == "gateway" and not message.node:
-            self._expected.reported(self._gateway.joined(message, self._gateway_ended))
+            self._expected.reported(self._gateways.joined(message, self._gateway_ended))
         self._expected.reported(peer)
         if message.role == "worker":
             self._workers.publishes_at(peer, message)
@@ -203,9 +197,9 @@ class Takeover:
                 raise envelope.MalformedError(f"it contradicts itself: {snapshot.state} without a model")
             self._workers.report(peer, snapshot)
         elif message.role == "gateway":
-            self._gateways[peer] = envelope.unpack_payload(payload, GatewaySnapshot)
-            self._expected.announced(peer, to_be_submitted({peer: self._gateways[peer]}))
-            self._gateway.worker_up(peer)
+            self._expected.announced(
+                peer, self._gateways.report(peer, envelope.unpack_payload(payload, GatewaySnapshot))
+            )
         else:
             self._jobs.reported(peer, envelope.unpack_payload(payload, JobSnapshot))
 
@@ -224,14 +218,14 @@ class Takeover:
         self._expected.reported(gateway)
         if self._peers.get(gateway) is not None:
             self._forget(gateway)
-            self._gateway_ends.gone(gateway)
+            self._gateways.ended(gateway)
         self._end_soon()
 
     def _forget(self, peer: str) -> None:
         self._kept.drop(peer)
         self._expected.forget_requests(peer)
         self._workers.forget(peer)
-        self._gateways.pop(peer, None)
+        self._gateways.forget(peer)
 
     def _end_soon(self) -> None:
         if not self._over:
@@ -263,22 +257,23 @@ class Takeover:
             for early in self._nodes.take_early():  # their agents do not know them
                 self._take(*early)
             self._nodes.take_over()
-        world = self._workers.take_over(self._gateways, self._arrivals)
+        world = self._workers.take_over(self._gateways.snapshots, self._arrivals)
         taken_over = self._jobs.take_over()
-        self._tell_gateways(world)
+        workers = {*(running.worker for running in world.workers), *self._other_versions.workers}
+        self._gateways.tell(sorted(workers), self._workers.endpoint)
         for worker in self._workers.reported():
             self._handshake.greet_worker(worker)
         waited = len(self._kept)
-        for gateway in self._responses.owners() - self._gateways.keys():
+        for gateway in self._responses.owners() - self._gateways.snapshots.keys():
             self._responses.gateway_gone(gateway)
         self._messages.end_transition()
-        for kept in self._kept.take(frozenset(self._gateways), self._loop.now()):
+        for kept in self._kept.take(frozenset(self._gateways.snapshots), self._loop.now()):
             self._messages.handle(kept.peer, kept.message, kept.payload)
         self._decisions.start()
         log.info(
             "recovered",
             workers=len(self._workers.reported()),
-            gateways=len(self._gateways),
+            gateways=len(self._gateways.snapshots),
             attempts=sum(len(running.attempts) for running in world.workers),
             kept=waited,
             jobs=taken_over,
@@ -295,11 +290,3 @@ class Takeover:
         if missing:
             log.error("processes killed, they did not report to this supervisor", processes=missing)
         return missing
-
-    def _tell_gateways(self, world: World) -> None:
-        workers = sorted({*(running.worker for running in world.workers), *self._other_versions.workers})
-        for gateway in self._gateways:
-            for worker in workers:
-                if endpoint := self._workers.endpoint(worker, self._peers.node_of(gateway)):
-                    self._bus.send(gateway, WorkerUp(worker, endpoint, self._peers.node_of(worker)))
-            self._bus.send(gateway, Recovered(workers))

@@ -217,7 +217,7 @@ def test_processes_that_have_ended_are_not_waited_for(
     job = components.jobs.start("workers.jobs.pull", lambda *_: None)
     ends: dict[str, Callable[[], None]] = {
         "w1": lambda: components.workers.on_ended("w1", "SIGKILL"),
-        "g1": lambda: supervisor._gateway_ends.gone("g1"),
+        "g1": lambda: supervisor._peer_components.gateway_ends.gone("g1"),
         job: lambda: components.jobs.kill(job),
     }
     over: list[bool] = []
@@ -233,7 +233,7 @@ def test_processes_that_have_ended_are_not_waited_for(
 def test_a_job_of_another_version_is_killed(supervisor: Supervisor) -> None:
     ended: list[str] = []
     job = supervisor.components.jobs.start("workers.jobs.pull", lambda _job, why: ended.append(why))
-    supervisor._other_versions.received(job, VERSION + 1)
+    supervisor._peer_components.other_versions.received(job, VERSION + 1)
     run_loop_until(supervisor, lambda: ended)
     assert ended == ["SIGKILL"]
 
