@@ -226,6 +226,10 @@ def test_a_client_that_does_not_read_is_cut_off(harness: GatewayHarness, state: 
             event = received.event(number, EventKind.DELTA, data, 1)
             harness.do(lambda event=event: harness.publish(received, [event]))
         read_until(connection, b"xxx")
+        with open_request(harness, CHAT, **bearer("ci")) as later:
+            answered = begun(harness)
+            harness.do(lambda: harness.publish(answered, [answered.event(0, EventKind.DELTA, b"{}"), answered.done(1)]))
+            assert parsed(read_to_end(later))[0] == 200, "by now the gateway has all that was published before"
         revoke(state)
         is_cancelled(harness, received)
         harness.do(lambda: harness.publish(received, [received.event(16, EventKind.DELTA, b"late", 1)]))
