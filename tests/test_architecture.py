@@ -143,7 +143,7 @@ PIDS = {
         "supervisor/processes/",
         "supervisor/machine/device_readings.py",
         "supervisor/machine/held_memory.py",
-        "supervisor/node_agent/agent.py",
+        "supervisor/node_agent/node_processes.py",
         "supervisor/nodes/cluster_placement.py",
         "supervisor/nodes/node_devices.py",
     ),

@@ -108,7 +108,7 @@ def node_table(nodes: Sequence[NodeEntry]) -> None:
     rows = [
         (
             each.name,
-            each.state + (", drained" if each.drained and each.state == "lost" else ""),
+            _node_state(each),
             duration(each.age_seconds),
             len(each.models) or "-",
             " ".join(each.devices) or "-",
@@ -119,6 +119,12 @@ def node_table(nodes: Sequence[NodeEntry]) -> None:
         for each in nodes
     ]
     table(("NODE", "STATE", "FOR", "MODELS", "DEVICES", "MEMORY FREE", "ADDRESS", "BACKENDS"), rows)
+
+
+def _node_state(node: NodeEntry) -> str:
+    if node.reason:
+        return f"{node.state}: {node.reason}"
+    return node.state + (", drained" if node.drained and node.state == "lost" else "")
 
 
 def _needs_installation(backend: str) -> bool:

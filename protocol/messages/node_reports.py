@@ -17,7 +17,7 @@ class NodeState(enum.StrEnum):
 
     READY = "ready"
     DRAINING = "draining"
-    """An operator drains it: it gets no new models, and those that it has move or end."""
+    """An operator drains it, or its agent is about to end: it gets no new models, and those that it has move or end."""
     DRAINED = "drained"
     """The same, and it has none left."""
     UNREACHABLE = "unreachable"
@@ -32,7 +32,7 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: NodeFacts
     state: NodeState
     age: Age = 0.0
-    """How long it has been in this state; of a node that is drained: since an operator said so."""
+    """How long it has been in this state; of a node that is drained: since an operator or its agent said so."""
     memory: list[Capacity] = []
     """As it was read last; empty if it never was, or the node is lost."""
     models: list[str] = []
@@ -40,6 +40,8 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     workers: int = 0
     drained: bool = False
     """Whether an operator has drained it; it stays so while it is lost."""
+    reason: str = ""
+    """Why it drains although no operator has said so, as a clause: ``its agent was told to end``."""
 
 
 class NodesReport(msgspec.Struct, frozen=True):

@@ -92,6 +92,18 @@ class AgentSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """The latest ends, which a supervisor may not have read. At most :data:`MAX_ENDED`."""
     hardware: NodeHardware | None = None
     """None before the agent has got its settings."""
+    drains: str = ""
+    """Why the node drains, as :class:`NodeDrains` says it; empty if it does not."""
+
+
+@control_message
+class NodeDrains(msgspec.Struct, frozen=True):
+    """Agent → supervisor: the agent ends when its last worker has ended, at the latest after the grace.
+
+    The node gets no new models, and those that it has move or end. ``why`` is a clause: ``its agent was told to end``.
+    """
+
+    why: str
 
 
 @control_message

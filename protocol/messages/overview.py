@@ -75,7 +75,7 @@ class NodeOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str
     """``ready``, ``draining`` or ``drained`` (it gets no new models), ``unreachable`` or ``lost``."""
     since: UnixTime = 0.0
-    """Since when it has been in this state; of a node that is drained: when an operator said so."""
+    """Since when it has been in this state; of a node that is drained: when an operator or its agent said so."""
     address: str = ""
     """Where other nodes reach it; for administrators."""
     cpus: int = 0
@@ -85,6 +85,8 @@ class NodeOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     """By place, as it was read last."""
     models: list[str] = []
     """Those that it has or loads."""
+    reason: str = ""
+    """Why it drains although no operator has said so: its agent was told to end."""
 
 
 class Disk(msgspec.Struct, frozen=True):

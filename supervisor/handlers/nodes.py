@@ -102,9 +102,10 @@ class NodeReports:
 def _with_use(node: NodeReport, models: list[str], workers: int, drained: float | None) -> NodeReport:
     """Return what is reported of a node. ``drained``: how many seconds ago it was drained; None: it is not."""
     used = replace(node, models=models, workers=workers, drained=drained is not None)
-    if drained is None or node.state is not NodeState.READY:
+    if node.state is not NodeState.READY or (drained is None and not node.reason):
         return used
-    return replace(used, state=NodeState.DRAINING if models else NodeState.DRAINED, age=drained)
+    age = node.age if drained is None else drained
+    return replace(used, state=NodeState.DRAINING if models else NodeState.DRAINED, age=age)
 
 
 class NodeCalls:
@@ -136,7 +137,7 @@ class NodeCalls:
         if node.drained != call.drained:
             log.info("node drained" if call.drained else "node undrained", node=call.node, models=node.models)
             self._record.set_node_drained(call.node, call.drained)
-            self._scheduler.node_drains(call.node, call.drained)
+            self._scheduler.node_drains(call.node, call.drained or bool(node.reason))
             self._decisions.reconcile()
         self._calls.answer(peer, call.number, self._known(call.node, undrained=node))
 

@@ -20,6 +20,7 @@ from supervisor.processes import abandoned_processes
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 """For errors that the next start would also have."""
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def main() -> int:
@@ -55,11 +56,13 @@ def _run(settings: AgentSettings, runtime: RuntimeDirectory) -> int:
     address = BusAddress(runtime.path, settings.membership, remote=True)
     agent = NodeAgent(settings, loop, runtime, context=context, address=address)
     logs.set_sink(agent.log)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.on_signal(number, lambda: agent.leave("it was told to end"))
+    for number in _ENDING:
+        loop.on_signal(number, agent.drain)
     agent.begin()
     memory.tune_gc()
     loop.run()
+    for number in _ENDING:  # one that comes now would change the exit code
+        signal.signal(number, signal.SIG_IGN)
     logs.set_sink(None)
     agent.close()
     runtime.release()

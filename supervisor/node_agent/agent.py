@@ -6,15 +6,13 @@ Invariants:
   the agent: it counts the processes as ended.
 * While the agent kills everything, it has no connection, and starts nothing.
 * The end of each process is reported, or is in the next snapshot.
+* An agent that drains starts nothing, and ends with its last worker, at the latest after the grace.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,38 +23,33 @@ from protocol import ids
 from protocol.config.agent_settings import AgentSettings
 from protocol.config.settings import Settings, write_settings
 from protocol.messages.nodes import (
-    MAX_ENDED,
     AgentSnapshot,
     ConfigureNode,
     KillProcess,
     NodeChanged,
+    NodeDrains,
     NodeHardware,
     NodeLeaves,
-    NodeProcess,
     NodeRead,
     ProcessEnded,
     ReadNode,
     StartProcess,
-    WorkerFigures,
 )
 from protocol.messages.peers import Shutdown, Welcome
-from protocol.models.memory import HOST
 from protocol.models.nodes import NodeFacts
-from protocol.runtime import logs, process_name
+from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
-from protocol.runtime.process_context import FINGERPRINT_VARIABLE, ProcessContext
+from protocol.runtime.process_context import ProcessContext
 from protocol.state_table import next_state
 from protocol.wire.bus_address import BusAddress
 from protocol.wire.endpoints import RuntimeDirectory
 from supervisor.machine.host_memory import host_capacity
 from supervisor.node_agent.agent_link import AgentLink
 from supervisor.node_agent.agent_states import TRANSITIONS, AgentEvent, AgentState
+from supervisor.node_agent.node_processes import NodeProcesses
 from supervisor.nodes.node_facts import read_node_facts, read_node_hardware
 from supervisor.persistence.disk_thread import DiskThread
-from supervisor.processes.local_placement import LocalPlacement
 
-KILL_TIMEOUT_S: Final = 5.0
-"""How long killed processes are waited for. One that waits for a dead disk may never end."""
 RENEWAL_S: Final = 1.0
 """How long a refused agent waits at least before its next Hello."""
 LONGEST_RENEWAL_S: Final = 30.0
@@ -68,7 +61,10 @@ _LOOK_S: Final = 0.02
 _WATCH_S: Final = 1.0
 READ_S: Final = 5.0
 """How often it is read again what the node has: backends may be installed there. That takes some milliseconds."""
-_MODULE: Final = re.compile(r"workers(\.jobs(\.[a-z_]+)+)?")
+SUCCESSOR_S: Final = 3.0
+"""How long an agent that drains waits for the next supervisor before it lets its workers end by itself."""
+_WHY_DRAINING: Final = "its agent was told to end"
+_DRAINING: Final = (AgentState.DRAINING, AgentState.DRAINING_ALONE)
 
 log = logs.get_logger()
 
@@ -93,10 +89,7 @@ class NodeAgent:
         self._disk = DiskThread(loop, "facts")
         self._reading = False
         """Whether the thread reads what the node has. A disk that hangs holds it up, and nothing else."""
-        self._placement = LocalPlacement(loop, context)
-        self._roles: dict[str, StartProcess] = {}
-        """Process that runs → its order."""
-        self._ended: deque[ProcessEnded] = deque(maxlen=MAX_ENDED)
+        self._processes = NodeProcesses(loop, context, self._process_ended)
         self._link = AgentLink(
             loop, context, address, snapshot=self._snapshot, on_message=self._received, on_lost=self._lost
         )
@@ -107,6 +100,8 @@ class NodeAgent:
         self.exit_code = 0
         self.reason = ""
         """Why this agent leaves."""
+        self._drains = ""
+        """Why it drains; empty if it does not."""
         self._refusals = 0
         """How often it was refused since the last welcome."""
 
@@ -133,30 +128,22 @@ class NodeAgent:
     # ---- the connection ------------------------------------------------------------------------------------------
 
     def _snapshot(self) -> AgentSnapshot:
-        processes = [
-            NodeProcess(
-                name,
-                order.role,
-                pid := self._placement.pid(name),
-                order.variables.get(FINGERPRINT_VARIABLE, ""),
-                welcomed=process_name.is_welcomed(pid, order.role),
-            )
-            for name, order in self._roles.items()
-        ]
-        return AgentSnapshot(self._facts, processes, list(self._ended), self._hardware)
+        processes = self._processes
+        return AgentSnapshot(self._facts, processes.running(), processes.ended(), self._hardware, self._drains)
 
     def _received(self, message: Any, payload: bytes) -> None:
         match message:
             case Welcome():
                 self._transition(AgentEvent.WELCOME)
                 self._refusals = 0
-                self._stop_grace()
+                if not self._drains:
+                    self._stop_grace()
             case ConfigureNode():
                 self._configure(message, payload)
             case StartProcess():
                 self._start(message)
             case KillProcess():
-                self._placement.kill(message.name)
+                self._processes.kill(message.name)
             case ReadNode():
                 self._link.send(self._read(message))
             case Shutdown():
@@ -165,9 +152,11 @@ class NodeAgent:
                 log.warning("unexpected message", message=type(message).__name__)
 
     def _lost(self) -> None:
-        log.warning("the supervisor is not reachable", grace=self._grace, processes=len(self._roles))
+        log.warning("the supervisor is not reachable", grace=self._grace, processes=len(self._processes))
         self._transition(AgentEvent.CONNECTION_LOST)
         self._start_grace()
+        if self._drains:
+            self._let_workers_end_later()
 
     def _start_grace(self) -> None:
         if self._grace_timer is None:
@@ -179,7 +168,10 @@ class NodeAgent:
             self._grace_timer = None
 
     def _grace_over(self) -> None:
-        self.leave(f"no supervisor has been there for {self._grace:g} s", exit_code=1)
+        if self._drains:
+            self.leave(f"{self._drains}, and after {self._grace:g} s some requests still ran")
+        else:
+            self.leave(f"no supervisor has been there for {self._grace:g} s", exit_code=1)
 
     # ---- orders --------------------------------------------------------------------------------------------------
 
@@ -227,40 +219,21 @@ class NodeAgent:
         return facts, read_node_hardware(settings)
 
     def _start(self, order: StartProcess) -> None:
-        """Start a process. An order may come twice, because the first one may have been lost."""
-        name = order.name
-        if name in self._roles or any(ended.name == name for ended in self._ended):
-            return
-        self._roles[name] = order
-        ended = partial(self._process_ended, name)
-        if not (self._configured and _MODULE.fullmatch(order.module) and order.role in ("worker", "job")):
-            self._loop.call_later(0.0, partial(ended, f"it could not be started: {order.role} {order.module}"))
-            return
-        self._placement.start(name, order.role, order.module, ended, order.variables)
+        ready = self._configured and not self._drains
+        self._processes.start(order, "" if ready else self._drains or "the agent has no settings yet")
 
-    def _process_ended(self, name: str, why: str) -> None:
-        self._roles.pop(name, None)
-        end = ProcessEnded(name, why)
-        self._ended.append(end)
+    def _process_ended(self, end: ProcessEnded) -> None:
         self._link.send(end)
+        self._leave_if_drained()
 
     def _read(self, order: ReadNode) -> NodeRead:
-        return NodeRead(
-            order.number,
-            [host_capacity(Path(self._settings.machine_dir))],
-            {name: self._figures(name) for name in order.workers if name in self._roles},
-        )
-
-    def _figures(self, name: str) -> WorkerFigures:
-        pid, resident = self._placement.pid(name), self._placement.resident_bytes
-        pids = [pid, *self._placement.started_by(name)]
-        sizes = {each: resident(name, each) for each in pids}
-        return WorkerFigures(pid, sizes, {HOST: sum(sizes.values()) - sizes[pid]})
+        capacity = host_capacity(Path(self._settings.machine_dir))
+        return NodeRead(order.number, [capacity], self._processes.figures(order.workers))
 
     # ---- ends ----------------------------------------------------------------------------------------------------
 
     def _shut_down(self, order: Shutdown) -> None:
-        if order.draining:
+        if order.draining or self._drains:
             self.leave(order.reason, EXIT_REFUSED if order.refused else 0)
             return
         self._refusals += 1
@@ -271,44 +244,51 @@ class NodeAgent:
         self._start_grace()
         self._link.end()
         longer = 2.0 ** max(0, self._refusals - _RENEWALS)
-        self._kill_all(self._renew, least=min(LONGEST_RENEWAL_S, RENEWAL_S * longer))
+        self._processes.kill_all(self._renew, least=min(LONGEST_RENEWAL_S, RENEWAL_S * longer))
 
     def _renew(self) -> None:
         if self._state is AgentState.RENEWING:
             self._transition(AgentEvent.ALL_ENDED)
-            self._ended.clear()
+            self._processes.forget_ended()
             self._link.begin(ids.peer_id("agent"))
+
+    def drain(self) -> None:
+        """Let the streams of this node end, at the latest after the grace, and then end; at once if this is called again."""
+        if self._drains or AgentEvent.DRAIN not in TRANSITIONS[self._state]:
+            self.leave(_WHY_DRAINING)
+            return
+        log.info("node drains", why=_WHY_DRAINING, grace=self._grace, processes=len(self._processes))
+        self._drains = _WHY_DRAINING
+        self._transition(AgentEvent.DRAIN)
+        self._start_grace()
+        self._link.send(NodeDrains(_WHY_DRAINING))
+        if self._state is AgentState.DRAINING_ALONE:
+            self._let_workers_end_later()
+        self._leave_if_drained()
+
+    def _leave_if_drained(self) -> None:
+        if self._state in _DRAINING and not self._processes.workers():
+            self.leave(self._drains)
+
+    def _let_workers_end_later(self) -> None:
+        """Let workers end by themselves, unless a supervisor comes, which knows what else their models need."""
+        self._loop.call_later(SUCCESSOR_S, self._let_workers_end)
+
+    def _let_workers_end(self) -> None:
+        if self._state is AgentState.DRAINING_ALONE:
+            self._processes.let_workers_end()
 
     def leave(self, why: str, exit_code: int = 0) -> None:
         """Tell the supervisor, kill everything, and end this process."""
         if self._state is AgentState.LEAVING:
             return
-        log.info("node agent ends", why=why, processes=len(self._roles))
+        log.info("node agent ends", why=why, processes=len(self._processes))
         self.exit_code, self.reason = exit_code, why
         self._link.send(NodeLeaves(why))
         self._transition(AgentEvent.END)
         self._stop_grace()
         self._link.end()
-        self._kill_all(self._loop.stop)
-
-    def _kill_all(self, then: Callable[[], None], least: float = 0.0) -> None:
-        """Kill all processes; call ``then`` when they have ended, and ``least`` seconds have passed."""
-        self._placement.kill_all()
-        began = self._loop.now()
-
-        def look() -> None:
-            passed = self._loop.now() - began
-            if passed > KILL_TIMEOUT_S:
-                for name in list(self._roles):
-                    log.error("process cannot be killed", name=name, process_pid=self._placement.pid(name))
-                    self._roles.pop(name)
-                    self._placement.give_up(name)
-            if len(self._placement) or passed < least:
-                self._loop.call_later(_LOOK_S, look)
-            else:
-                then()
-
-        look()
+        self._processes.kill_all(self._loop.stop)
 
     def _watch_directory(self) -> None:
         """Leave if something else has removed the directory: no process could be started any more."""

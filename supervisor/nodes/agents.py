@@ -19,6 +19,7 @@ from protocol.messages.nodes import (
     AgentSnapshot,
     ConfigureNode,
     NodeChanged,
+    NodeDrains,
     NodeLeaves,
     NodeRead,
     ProcessEnded,
@@ -68,7 +69,10 @@ def _report(node: Node, now: float) -> NodeReport:
     read_s = now - node.memory_read_at
     memory = [structs.replace(each, age=each.age + read_s) for each in node.memory]
     gone = node.state is NodeConnection.GONE
-    return NodeReport(node.facts, _SHOWN[node.state], now - node.since, [] if gone else memory)
+    since = node.drains_since if node.drains and node.state is NodeConnection.READY else node.since
+    return NodeReport(
+        node.facts, _SHOWN[node.state], now - since, [] if gone else memory, reason="" if gone else node.drains
+    )
 
 
 class NodeAgents:
@@ -113,6 +117,7 @@ class NodeAgents:
             ProcessEnded: self._process_ended,
             NodeChanged: self._node_changed,
             NodeRead: self._node_read,
+            NodeDrains: self._node_drains,
             NodeLeaves: self._node_leaves,
         }
 
@@ -166,6 +171,7 @@ class NodeAgents:
         is_new = self._registry.get(facts.name) is None
         node = self._registry.hello(facts, agent, now)
         node.hardware = snapshot.hardware
+        node.note_drain(snapshot.drains, now)
         self.welcome(agent, message)
         self._bus.send(agent, ConfigureNode(self._settings.grace), self._settings_for_nodes())
         unknown = self._placement.hello(node.name, agent, snapshot)
@@ -195,7 +201,7 @@ class NodeAgents:
 
     def _joined(self, node: Node) -> None:
         self._scheduler.node_joined(node.facts, self._loop.now())
-        self._scheduler.node_drains(node.name, node.name in self._record.drained_nodes)
+        self._scheduler.node_drains(node.name, bool(node.drains) or node.name in self._record.drained_nodes)
         self.read_memory(node.name)
         self._write_record()
         self.on_joined(node)
@@ -220,6 +226,15 @@ class NodeAgents:
             node.facts, node.hardware = message.facts, message.hardware or node.hardware
             if not self._decisions.suspended:
                 self._joined(node)
+
+    def _node_drains(self, agent: str, message: NodeDrains, _payload: bytes) -> None:
+        """Let the models of a node leave it. Its next agent begins without a drain; that of an operator goes on."""
+        node = self._registry.of_agent(agent)
+        if node is not None:
+            log.info("node drains", node=node.name, why=message.why)
+            node.note_drain(message.why, self._loop.now())
+            self._scheduler.node_drains(node.name, True)
+            self._decisions.reconcile()
 
     def _node_leaves(self, agent: str, message: NodeLeaves, _payload: bytes) -> None:
         node = self._registry.of_agent(agent)

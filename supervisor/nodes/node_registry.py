@@ -47,6 +47,15 @@ class Node(msgspec.Struct):
     """When that was asked for."""
     hardware: NodeHardware | None = None
     """None before its agent has got its settings."""
+    drains: str = ""
+    """Why its agent is about to end, as a clause; empty if it is not."""
+    drains_since: float = 0.0
+
+    def note_drain(self, why: str, now: float) -> None:
+        """Take note of what its agent says: why the node drains, or that it does not."""
+        if bool(why) != bool(self.drains):
+            self.drains_since = now
+        self.drains = why
 
     @property
     def is_known(self) -> bool:

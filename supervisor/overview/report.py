@@ -177,6 +177,7 @@ def nodes_of(reports: Iterable[NodeReport], dates: Dates, now: float) -> dict[st
             devices=each.facts.devices,
             memory=memory_of(each.memory),
             models=each.models,
+            reason=each.reason,
         )
         for each in reports
     }

@@ -64,6 +64,11 @@ class LocalPlacement:
         if name in self._running:
             self.processes.kill(self._running[name])
 
+    def terminate(self, name: str) -> None:
+        """Ask a process to end."""
+        if name in self._running:
+            self.processes.terminate(self._running[name])
+
     def give_up(self, name: str) -> None:
         """Kill the process's group, and count it as ended."""
         if name in self._running:

@@ -97,7 +97,7 @@ def _keep_spares(state: SchedulerState, node: SchedulerNode, unassigned: int, no
     workers = list(node.workers.values())
     spares = [worker for worker in workers if worker.state is WorkerState.SPARE]
     kept = 0 if node.draining else state.limits.spares
-    _stop_surplus(state, spares, max(unassigned, kept), now)
+    _stop_surplus(state, spares, max(unassigned, kept), now, 0.0 if node.draining else SPARE_LINGER_S)
     if node.spawn_backoff.pause(now):
         return
     starting = sum(worker.state is WorkerState.SPAWNED and now - worker.spawned_at < SLOW_START_S for worker in workers)
@@ -109,12 +109,12 @@ def _keep_spares(state: SchedulerState, node: SchedulerNode, unassigned: int, no
         state.emit(SpawnWorker(worker_id, node.name))
 
 
-def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: int, now: float) -> None:
-    """Stop the spares beyond ``wanted`` that have been idle for a while, longest idle first."""
+def _stop_surplus(state: SchedulerState, spares: list[ScheduledWorker], wanted: int, now: float, linger: float) -> None:
+    """Stop the spares beyond ``wanted`` that have been idle for a while, longest idle first; on a node that drains at once."""
     for worker in spares:
         if worker.idle_since is None:
             worker.idle_since = now
-    lingering = [worker for worker in spares if now - (worker.idle_since or 0.0) >= SPARE_LINGER_S]
+    lingering = [worker for worker in spares if now - (worker.idle_since or 0.0) >= linger]
     for worker in sorted(lingering, key=lambda worker: worker.idle_since or 0.0)[: max(0, len(spares) - wanted)]:
         spares.remove(worker)
         state.stop_worker(worker, reason="it is not needed")

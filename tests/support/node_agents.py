@@ -124,8 +124,9 @@ class NodeUnderTest:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None and self.process.poll() is None:
-                self.process.send_signal(signal.SIGCONT)
-                self.process.terminate()
+                # The first signal drains the node, the second one ends it at once. Two of the same kind may count as one.
+                for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGINT):
+                    self.process.send_signal(number)
                 assert self.wait_end() == 0, self.printed
             if kind is None:
                 self.assert_nothing_left()

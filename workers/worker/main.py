@@ -31,8 +31,10 @@ def main() -> NoReturn:
         exit_immediately(1)
     logs.set_sink(bus.log)
     controller = WorkerController(loop, bus, context, settings, name)
+    # On other nodes the agent says so, if it is to end itself and there is no supervisor.
+    grace = 0.0 if context.node == HEAD else settings.grace
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.on_signal(number, lambda: controller.leave(0.0, "the worker was told to end"))
+        loop.on_signal(number, lambda: controller.leave(grace, "the worker was told to end"))
     memory.raise_oom_score(os.getpid())
     controller.start()
     memory.tune_gc()

@@ -21,7 +21,7 @@ class NodeEntry(msgspec.Struct):
     `unreachable`: it does not answer at the moment; `lost`: for so long that what ran there counts as ended.
     """
     age_seconds: float
-    """How long it has been in this state; of a node that is drained: since an operator said so."""
+    """How long it has been in this state; of a node that is drained: since an operator or its agent said so."""
     address: str
     """For administrators: where other nodes reach it."""
     cpus: int
@@ -39,6 +39,8 @@ class NodeEntry(msgspec.Struct):
     workers: int
     drained: bool
     """Whether an operator has drained it. It stays so while it is lost, until an undrain or a restart of the server."""
+    reason: str
+    """Why it drains although no operator has said so: its agent was told to end."""
 
 
 def node_entry(report: NodeReport, *, detail: bool) -> NodeEntry:
@@ -58,6 +60,7 @@ def node_entry(report: NodeReport, *, detail: bool) -> NodeEntry:
         models=report.models,
         workers=report.workers,
         drained=report.drained,
+        reason=report.reason,
     )
 
 

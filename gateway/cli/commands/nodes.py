@@ -104,7 +104,7 @@ def _show(node: NodeEntry, as_json: bool) -> None:
     elif node.state == "lost":
         kept = ", and stays drained when it comes back" if node.drained else ""
         click.echo(f"Node {output.plain(node.name)} is not reachable{kept}.")
-    elif node.drained:
+    elif node.drained or node.reason:
         click.echo(f"Node {output.plain(node.name)} gets no new models; {_left(node)}.")
     else:
         click.echo(f"Node {output.plain(node.name)} gets models again.")

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.conftest import StartServer
+from tests.support.clients.http_exchange import HttpExchange
 from tests.support.node_agents import NodeUnderTest, node_of, wait_joined
 from tests.support.ports import free_port_pair
 from tests.support.server import LemonbusServer
@@ -33,6 +34,13 @@ class ServerWithNodes(NamedTuple):
     def other(self, node: NodeUnderTest) -> NodeUnderTest:
         """Return the node that is not this one."""
         return next(each for each in self.nodes.values() if each is not node)
+
+
+def begun(cluster: ServerWithNodes, tokens: int) -> tuple[HttpExchange, NodeUnderTest]:
+    """Return a stream that has begun, and the node where its model runs."""
+    stream = cluster.server.client.start_chat(LOOP, stream=True, max_tokens=tokens)
+    stream.until(lambda it: len(it.events) > 2)
+    return stream, cluster.node_of(LOOP)
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ import signal
 import time
 
 from protocol.models.nodes import NODE_SILENCE_S
-from tests.faults.nodes.conftest import CHAT, LOOP, ServerWithNodes
+from tests.faults.nodes.conftest import CHAT, LOOP, ServerWithNodes, begun
 from tests.faults.supervisors.recoveries import kill_supervisor
 from tests.support import processes
-from tests.support.clients.http_exchange import HttpExchange
 from tests.support.node_agents import NodeUnderTest, joined, wait_joined
 from tests.support.waiting import wait_for
 
@@ -22,13 +21,6 @@ SURELY_SHORT_S = NODE_SILENCE_S - 0.5
 """A break for less than this loses nothing."""
 MOST_BREAKS = 5
 """At most this number of breaks is tried until one is short enough."""
-
-
-def begun(cluster: ServerWithNodes, tokens: int) -> tuple[HttpExchange, NodeUnderTest]:
-    """Return a stream that has begun, and the node where its model runs."""
-    stream = cluster.server.client.start_chat(LOOP, stream=True, max_tokens=tokens)
-    stream.until(lambda it: len(it.events) > 2)
-    return stream, cluster.node_of(LOOP)
 
 
 def lost(cluster: ServerWithNodes, node: NodeUnderTest) -> int:

@@ -47,6 +47,7 @@ SHOWN = {
     "models": ["new", "secret"],
     "workers": 3,
     "drained": True,
+    "reason": "",
 }
 USER, ADMIN = "k" * 32, "a" * 32
 

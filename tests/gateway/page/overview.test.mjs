@@ -49,6 +49,10 @@ test('why a model is not loaded, and when it is tried again', () => {
 test('what is said of machines', () => {
   assert.equal(stateOf({ state: 'ready' }), 'Ready');
   assert.equal(stateOf({ state: 'lost' }), 'Lost: it is not reachable; the others serve without it');
+  assert.equal(
+    stateOf({ state: 'drained', reason: 'its agent was told to end' }),
+    'Drained: it gets no new models, because its agent was told to end',
+  );
   assert.equal(stateOf({ state: 'a state of tomorrow' }), 'a state of tomorrow');
   const card = { total: 24 * 2 ** 30, free: 2 * 2 ** 30, name: 'Card' };
   assert.equal(freeMemory({ memory: { host: { total: 9, free: 2 ** 33 }, 'GPU-1': card } }), 'host 8 GiB, Card 2 GiB');

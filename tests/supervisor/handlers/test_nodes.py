@@ -36,8 +36,8 @@ class NodesHarness:
         calls = NodeCalls(self.reports, self.scheduler, self.decisions, self.record, self.answers)
         self._handlers = calls.handlers()
 
-    def join(self, name: str, state: NodeState = NodeState.READY) -> None:
-        self.others.append(NodeReport(NodeFacts(name), state, 60.0))
+    def join(self, name: str, state: NodeState = NodeState.READY, reason: str = "") -> None:
+        self.others.append(NodeReport(NodeFacts(name), state, 60.0, reason=reason))
 
     def has(self, worker: str, model: str, node: str = HEAD) -> None:
         self.workers.append(WorkerView(worker, model, None, False, node))
@@ -131,3 +131,21 @@ def test_an_unknown_node_is_refused_with_the_names_of_those_that_there_are(harne
         assert refused.value.failure.code is Code.NOT_FOUND
         assert refused.value.failure.message.endswith("the nodes are gpu2, head")
     harness.scheduler.node_drains.assert_not_called()
+
+
+def test_a_node_whose_agent_is_about_to_end_drains_whatever_an_operator_says(harness: NodesHarness) -> None:
+    harness.join("gpu2", reason="its agent was told to end")
+    harness.has("w1", "a", "gpu2")
+    shown = harness.listed()["gpu2"]
+    assert (shown.state, shown.age, shown.drained, shown.reason) == (
+        NodeState.DRAINING,
+        60.0,
+        False,
+        "its agent was told to end",
+    )
+    harness.drain("gpu2")
+    harness.now += 5.0
+    assert harness.listed()["gpu2"].age == 5.0
+    assert harness.drain("gpu2", drained=False).state is NodeState.DRAINING
+    harness.scheduler.node_drains.assert_called_with("gpu2", True)
+    assert harness.record.drained_nodes == {}, "the next agent of this name gets models"

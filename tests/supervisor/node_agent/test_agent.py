@@ -6,17 +6,14 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import pytest
 
-from protocol.config.settings import Settings, read_settings
+from protocol.config.settings import read_settings
 from protocol.messages.nodes import (
-    AgentSnapshot,
-    ConfigureNode,
     KillProcess,
     NodeChanged,
     NodeLeaves,
@@ -25,116 +22,16 @@ from protocol.messages.nodes import (
     ReadNode,
     StartProcess,
 )
-from protocol.messages.peers import Hello, Ping, Pong, Shutdown, Welcome
+from protocol.messages.peers import Ping, Pong, Shutdown
 from protocol.models import installations
 from protocol.models.installations import InstallationRecord
 from protocol.models.memory import HOST
-from protocol.runtime.loop import Loop
-from protocol.wire import curve, envelope
-from protocol.wire.bus_address import BusAddress, ClusterMembership
-from supervisor.bus.sockets import SupervisorBus
 from supervisor.node_agent.agent import EXIT_REFUSED
+from tests.supervisor.node_agent.conftest import BOOT, JOB, KEYS, AgentsSupervisor
 from tests.support import processes
 from tests.support.node_agents import NodeUnderTest
-from tests.support.ports import free_port_pair
 from tests.support.waiting import wait_for
 from workers.jobs.ray_cluster.agent_actor import REFUSED
-
-KEYS = curve.new_cluster_keys()
-BOOT = "b00t"
-JOB = "workers.jobs.pull"
-"""A process that waits for its order."""
-M = TypeVar("M")
-
-
-class AgentMessage(NamedTuple):
-    peer: str
-    message: Any
-    payload: bytes
-
-
-class AgentsSupervisor:
-    """The supervisor of an agent: welcomes every agent, unless a test does not let it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.loop = Loop()
-        self.received: list[AgentMessage] = []
-        self.welcomes = True
-        self.grace = 60.0
-        self.settings = Settings(api_key="cl1ent-key", state_dir="/head/state", peer_silence=60.0)
-        self.membership = ClusterMembership(f"127.0.0.1:{free_port_pair()}", KEYS.of_member())
-        self._address = BusAddress(folder, self.membership)
-        self.bus: SupervisorBus | None = None
-        self.listen()
-
-    def listen(self) -> None:
-        """Be another supervisor from now on."""
-        self.bus = SupervisorBus(self.loop, self._address, BOOT, KEYS)
-        self.bus.listen(self._take, lambda _: None, lambda _: None, lambda *_: None)
-
-    def stop(self) -> None:
-        """The supervisor ends."""
-        if self.bus is not None:
-            self.bus.close()
-            self.bus = None
-
-    def _take(self, peer: str, message: Any, payload: bytes) -> None:
-        self.received.append(AgentMessage(peer, message, payload))
-        if isinstance(message, Hello) and message.role == "agent" and self.welcomes:
-            self.send(peer, Welcome(BOOT, os.getpid()))
-            self.send(peer, ConfigureNode(self.grace), msgspec.json.encode(self.settings))
-
-    def send(self, peer: str, message: msgspec.Struct, payload: bytes = b"") -> None:
-        assert self.bus is not None
-        self.bus.send(peer, message, payload)
-
-    def until(self, condition: Callable[[], M | None], what: str) -> M:
-        def look() -> M | None:
-            self.loop.run_once(0.02)
-            return condition()
-
-        return wait_for(look, what, 30.0)
-
-    def next(self, kind: type[M], wanted: Callable[[M], bool] = lambda _: True) -> M:
-        """Wait for a message of a type, and forget everything before it."""
-
-        def found() -> int:
-            kinds = (isinstance(each.message, kind) and wanted(each.message) for each in self.received)
-            return next((number for number, each in enumerate(kinds, 1) if each), 0)
-
-        number = self.until(found, kind.__name__)
-        last: M = self.received[number - 1].message
-        self.last_payload = self.received[number - 1].payload
-        del self.received[:number]
-        return last
-
-    def hello(self) -> tuple[str, AgentSnapshot]:
-        """Wait for the Hello of an agent; return its id and its snapshot."""
-        message = self.next(Hello, lambda hello: hello.role == "agent")
-        return message.id, envelope.unpack_payload(self.last_payload, AgentSnapshot)
-
-    def start(self, agent: str, name: str, module: str = JOB) -> None:
-        """Let a job start, and say Hello."""
-        self.send(agent, StartProcess(name, "job", module, {"LEMONBUS_FINGERPRINT": "f"}))
-        self.next(Hello, lambda hello: hello.id == name)
-
-    def close(self) -> None:
-        self.stop()
-        self.loop.close()
-
-
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[AgentsSupervisor]:
-    made = AgentsSupervisor(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def node(supervisor: AgentsSupervisor) -> Iterator[NodeUnderTest]:
-    labels, resources = {"zone": "west"}, {"npu": 1.0}
-    with NodeUnderTest("gpu2", supervisor.membership, BOOT, labels=labels, resources=resources) as made:
-        yield made
 
 
 def running(node: NodeUnderTest) -> int:
@@ -289,16 +186,6 @@ def test_one_that_no_supervisor_welcomes_ends_as_well(supervisor: AgentsSupervis
     with NodeUnderTest("gpu2", supervisor.membership, BOOT, grace=0.5) as node:
         supervisor.until(lambda: node.process.poll() is not None, "the agent has ended")
         assert node.wait_end() == 1
-
-
-def test_a_told_agent_says_so_and_leaves_nothing(supervisor: AgentsSupervisor, node: NodeUnderTest) -> None:
-    agent, _ = supervisor.hello()
-    supervisor.start(agent, "j1")
-    node.process.terminate()
-    assert supervisor.next(NodeLeaves).why == "it was told to end"
-    assert node.wait_end() == 0
-    node.assert_nothing_left()
-    assert not list(node.runtime.glob("w-*"))
 
 
 def test_a_killed_agent_takes_its_processes_with_it_even_stopped_ones(

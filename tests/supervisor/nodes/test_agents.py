@@ -14,7 +14,9 @@ from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.nodes import (
     AgentSnapshot,
     NodeChanged,
+    NodeDrains,
     NodeHardware,
+    NodeLeaves,
     NodeRead,
     ProcessEnded,
     ReadNode,
@@ -39,6 +41,7 @@ class AgentsHarness:
     def __init__(self) -> None:
         self.now = 100.0
         self.sent: list[Any] = []
+        self.record = ServerRecord()
         bus: Any = SimpleNamespace(send=self._send, forget=lambda _agent: None)
         loop: Any = SimpleNamespace(now=lambda: self.now, call_later=lambda *_: None, every=lambda *_: None)
         self.scheduler = scheduler = Mock()
@@ -56,7 +59,7 @@ class AgentsHarness:
             bus=bus,
             peers=Mock(),
             placement=self.placement,
-            record=ServerRecord(),
+            record=self.record,
             scheduler=scheduler,
             decisions=Mock(suspended=False),
             devices=self.devices,
@@ -65,9 +68,9 @@ class AgentsHarness:
     def _send(self, _peer: str, message: Any, _payload: bytes = b"") -> None:
         self.sent.append(message)
 
-    def hello(self) -> None:
-        snapshot = AgentSnapshot(NodeFacts("gpu2"))
-        self.agents.hello(AGENT, Hello("agent", AGENT, 1, "boot", node="gpu2"), envelope.pack_payload(snapshot))
+    def hello(self, agent: str = AGENT, drains: str = "") -> None:
+        snapshot = AgentSnapshot(NodeFacts("gpu2"), drains=drains)
+        self.agents.hello(agent, Hello("agent", agent, 1, "boot", node="gpu2"), envelope.pack_payload(snapshot))
 
     def orders(self) -> list[int]:
         """Return the numbers of the readings that were ordered."""
@@ -211,3 +214,35 @@ def test_an_agent_that_is_refused_again_and_again_has_few_lines_in_the_log(
     assert [(why in each.reason, each.refused) for each in answers] == [(True, refused)] * 20
     refusals = [each for each in lines if each["event"] == "node agent refused"]
     assert len(refusals) == 5, "the first, the second, the fourth …"
+
+
+def test_an_agent_that_is_about_to_end_drains_its_node_and_the_next_one_does_not(harness: AgentsHarness) -> None:
+    harness.now += 10.0
+    harness.agents.handlers()[NodeDrains](AGENT, NodeDrains("its agent was told to end"), b"")
+    harness.scheduler.node_drains.assert_called_with("gpu2", True)
+    harness.now += 4.0
+    assert (harness.report().reason, harness.report().age) == ("its agent was told to end", 4.0)
+    harness.hello(drains="its agent was told to end")
+    harness.scheduler.node_drains.assert_called_with("gpu2", True)
+    assert harness.report().age == 4.0, "its connection has been made again"
+    harness.agents.handlers()[NodeLeaves](AGENT, NodeLeaves("its agent was told to end"), b"")
+    assert harness.agents.reports() == [], "it is not missed"
+    harness.hello("a2")
+    harness.scheduler.node_drains.assert_called_with("gpu2", False)
+    assert harness.report().reason == ""
+
+
+def test_the_next_supervisor_learns_from_the_agent_that_its_node_drains() -> None:
+    harness = AgentsHarness()
+    harness.hello(drains="its agent was told to end")
+    harness.scheduler.node_drains.assert_called_with("gpu2", True)
+    assert harness.report().reason == "its agent was told to end"
+
+
+def test_a_drain_by_an_operator_outlives_the_agent(harness: AgentsHarness) -> None:
+    harness.record.set_node_drained("gpu2", True)
+    harness.agents.handlers()[NodeDrains](AGENT, NodeDrains("its agent was told to end"), b"")
+    harness.agents.handlers()[NodeLeaves](AGENT, NodeLeaves("its agent was told to end"), b"")
+    harness.hello("a2")
+    harness.scheduler.node_drains.assert_called_with("gpu2", True)
+    assert harness.report().reason == ""

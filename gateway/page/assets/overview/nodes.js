@@ -14,8 +14,9 @@ export const NODE_STATES = {
 const MISSING = new Set(["unreachable", "lost"]);
 
 // What is said of a node's state: "Lost: it is not reachable; the others serve without it".
-export function stateOf({ state }) {
-  const [label, text] = NODE_STATES[state] || [state, ""];
+export function stateOf({ state, reason }) {
+  const [label, known] = NODE_STATES[state] || [state, ""];
+  const text = [known, reason].filter(Boolean).join(", because ");
   return text ? `${label}: ${text}` : label;
 }
 

@@ -55,7 +55,6 @@ def test_spare_workers_leave_a_node_that_drains() -> None:
     sim.join("gpu2")
     sim.run_until_idle()
     sim.drain("gpu2")
-    sim.pass_time(6.0)
     sim.run_until_idle()
     assert spares(sim) == {HEAD: 1}
     sim.drain("gpu2", draining=False)
