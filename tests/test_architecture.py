@@ -65,6 +65,7 @@ ONLY_IN = {
     "requests": ("gateway/cli/api_client.py", "workers/jobs/"),
     "urllib3": ("gateway/cli/api_client.py", "gateway/fetching/", "workers/jobs/"),
     "certifi": ("gateway/fetching/image_fetch.py",),
+    "yaml": ("supervisor/imports/llama_swap.py",),
     "click": ("gateway/cli/",),
     "rich": ("gateway/cli/",),
     "xllamacpp": ("workers/engine_servers/",),

@@ -1,4 +1,4 @@
-"""Changes one value of a TOML text and leaves everything else as it is written: comments, order, spaces. Pure.
+"""Changes one value of a TOML text, or adds a section, and leaves everything else as it is written: comments, order, spaces. Pure.
 
 Every change is one of a few places where the text can be changed. The first one counts that makes the text mean what it should,
 which ``tomllib`` decides, so that no form of TOML is changed into something else.
@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from protocol.config.toml_lines import KeyPath, Places, places
@@ -77,6 +77,30 @@ def with_value(text: str, path: KeyPath, value: Any) -> str:
     except (AttributeError, TypeError):
         raise UnchangeableError("a part of the key has a value that is not a table") from None
     return _first(itertools.chain(_changes(text, path, value), _replacements(text, path, value)), expected)
+
+
+def section_text(path: KeyPath, values: Mapping[str, Any], comment: str = "") -> str:
+    """Return a section with one line a value. ``comment``: a line above it, on which control characters are left out."""
+    shown = "".join(character for character in comment if character.isprintable())
+    lines = [f"# {shown}"] if shown else []
+    lines += [
+        f"[{written_key(path)}]",
+        *(f"{written_key((name,))} = {written_value(each)}" for name, each in values.items()),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def with_section(text: str, path: KeyPath, values: Mapping[str, Any], comment: str = "") -> str:
+    """Return a valid TOML text with another section at its end; raises :class:`UnchangeableError`."""
+    expected = tomllib.loads(text)
+    inner = expected.setdefault(path[0], {})
+    if not isinstance(inner, dict) or path[1] in inner:
+        raise UnchangeableError(f"{written_key(path)} is in the file already")
+    inner[path[1]] = dict(values)
+    line = _newline(text)
+    before = text if not text or text.endswith("\n") else text + line
+    added = section_text(path, values, comment).replace("\n", line)
+    return _first(iter([before + (line if before.strip() else "") + added]), expected)
 
 
 def without_value(text: str, path: KeyPath) -> str:

@@ -206,6 +206,12 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether CPU time of the engine's processes counts as progress (device engines: no)."""
     device_flag: str = ""
     """Its engine's flag for names of devices, separated by commas; empty: it has none."""
+    model_flag: str = ""
+    """Its engine's flag for the model's file; empty: lemonbus does not read command lines of the engine."""
+    projector_flag: str = ""
+    """Likewise, for the vision projector."""
+    adapter_flag: str = ""
+    """Likewise, for an adapter."""
     forced_json: bool = False
     """Whether its engine can force an answer to be JSON (``response_format``)."""
     sampling: dict[str, str] = {}

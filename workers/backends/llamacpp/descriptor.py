@@ -116,6 +116,9 @@ DESCRIPTOR: Final = RecipeDescriptor(
     model_files=ModelFileKind("GGUF file", [".gguf"]),
     projector=True,
     device_flag="--device",
+    model_flag="--model",
+    projector_flag="--mmproj",
+    adapter_flag="--lora",
     forced_json=True,
     serves={
         ModelType.LLM: [*_GENERATIONS, *_CHAT_READS, *_READS],
