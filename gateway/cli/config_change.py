@@ -58,6 +58,25 @@ def change_file(config: str, edit: Callable[[str], str], server: ApiClient | Non
                 file.parent.rmdir()
 
 
+def read_chosen(config: str) -> tuple[Path, str]:
+    """Return the file that :func:`change_file` would change, and its text; raises ``CommandError``."""
+    file = _chosen(config_paths(os.environ, config))
+    try:
+        return file, _text(file, _content(file))
+    except OSError as problem:
+        raise CommandError(f"{file}: {problem.strerror}", USAGE) from problem
+
+
+def _text(file: Path, content: bytes | None) -> str:
+    """Return the text of a file, which is valid TOML; raises ``CommandError``."""
+    try:
+        text = (content or b"").decode()
+        tomllib.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise CommandError(f"{file}: only a person can mend this file: {problem}", USAGE) from problem
+    return text
+
+
 def _chosen(paths: list[Path]) -> Path:
     """Return the file that is there, else the first one that would be looked for."""
     return next((path for path in paths if path.exists()), paths[0])
@@ -65,11 +84,7 @@ def _chosen(paths: list[Path]) -> Path:
 
 def _change(file: Path, edit: Callable[[str], str], server: ApiClient | None) -> ChangedFile:
     before = _content(file)
-    try:
-        text = (before or b"").decode()
-        tomllib.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise CommandError(f"{file}: only a person can mend this file: {problem}", USAGE) from problem
+    text = _text(file, before)
     new = edit(text)
     try:
         found = resolved_text(str(file), new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import re
 import sys
@@ -35,7 +36,7 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands. Each is the name of a file, of the command that undoes it, or another name of one."""
         del ctx
-        files = [path.stem.replace("_", "-") for path in _COMMANDS.glob("[a-z]*.py")]
+        files = [path.stem.rstrip("_").replace("_", "-") for path in _COMMANDS.glob("[a-z]*.py")]
         return sorted([*OTHER_NAMES, *(name for file in files for name in (file, f"un{file}") if _command(file, name))])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -43,7 +44,7 @@ class CommandGroup(click.Group):
         del ctx
         cmd_name = OTHER_NAMES.get(cmd_name, cmd_name)
         for file in (cmd_name, cmd_name.removeprefix("un")):
-            if re.fullmatch("[a-z-]+", file) and (_COMMANDS / f"{file.replace('-', '_')}.py").exists():
+            if re.fullmatch("[a-z-]+", file) and (_COMMANDS / f"{_module_name(file)}.py").exists():
                 return _command(file, cmd_name)
         return None
 
@@ -89,8 +90,13 @@ class CommandGroup(click.Group):
             ctx.exit(error.exit_code)
 
 
+def _module_name(file: str) -> str:
+    """Return the name of a command's module: a word of Python, such as ``import``, gets an underscore."""
+    return f"{file.replace('-', '_')}{'_' * keyword.iskeyword(file)}"
+
+
 def _command(file: str, name: str) -> click.Command | None:
-    module = importlib.import_module(f"gateway.cli.commands.{file.replace('-', '_')}")
+    module = importlib.import_module(f"gateway.cli.commands.{_module_name(file)}")
     return next((each for each in vars(module).values() if isinstance(each, click.Command) and each.name == name), None)
 
 

@@ -25,6 +25,7 @@ from protocol.config import resolver, settings_environment
 from protocol.config.api_keys import KEY_VARIABLES
 from protocol.config.config_file import ConfigFile
 from protocol.config.fields import SECRET_SETTINGS, SettingField, setting_fields
+from protocol.config.import_plan import ImportPlan
 from protocol.config.resolver import ResolvedSettings
 from protocol.config.settings import Settings, read_origins, read_settings
 from protocol.failures import LemonbusError
@@ -133,6 +134,21 @@ def recipe_warnings(found: ResolvedSettings) -> str:
     if done.returncode:
         raise CommandError(done.stderr.removeprefix("lemonbus: ").rstrip("\n"), done.returncode)
     return done.stderr
+
+
+def import_plan(source: str, path: str) -> ImportPlan:
+    """Return what an import of another server's models would write; raises ``CommandError`` with the reason why it cannot be read.
+
+    Another process makes it, which knows the recipes. ``path``: empty for where the source keeps its files.
+    """
+    import subprocess  # noqa: PLC0415 - only `lemonbus import` needs it
+
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor.imports", source, path], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise CommandError(done.stderr.rstrip("\n") or "the plan could not be made", done.returncode)
+    return msgspec.json.decode(done.stdout, type=ImportPlan)
 
 
 def settings_of_server(*, reads_configuration: bool = False) -> Settings:

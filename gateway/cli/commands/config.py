@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,12 +17,13 @@ from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.config_change import ChangedFile, change_file
 from gateway.cli.exit_codes import UNREACHABLE, USAGE, CommandError
-from gateway.cli.options import configured_client, connect_client, given_url, json_option
+from gateway.cli.file_change_options import note_url, present_settings, server_of
+from gateway.cli.options import json_option
 from gateway.cli.setting_changes import is_part, notice_of, print_changes
 from gateway.cli.setting_words import setting_path, setting_value
-from gateway.cli.settings import config_option, recipe_warnings, resolved, where_it_listens
+from gateway.cli.settings import config_option, recipe_warnings, resolved
 from protocol.config.fields import SECRET_SETTINGS, setting_fields
-from protocol.config.resolver import ResolvedSettings, masked, readable_settings
+from protocol.config.resolver import ResolvedSettings, masked
 from protocol.config.sections import dotted_name, section_values
 from protocol.config.settings import Settings
 from protocol.config.toml_edit import UnchangeableError, with_value, without_value
@@ -51,7 +51,7 @@ def command(context: click.Context, config: str, as_json: bool) -> None:
     found = resolved(config=config)
     click.echo(recipe_warnings(found), nl=False, err=True)
     values = _values(found.settings)
-    server = _server(found.settings)
+    server = server_of(found.settings)
     running = _running_settings(server)
     if as_json:
         shown = {name: _with_origin(found, name, value) for name, value in values.items()}
@@ -98,12 +98,8 @@ def _setting_command(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(config=config or (parent.params["config"] if parent else ""), **others)
 
     key = click.argument("path", metavar="KEY", callback=_path, shell_complete=_keys)
-    url = click.option("--url", metavar="URL", callback=_note_url, expose_value=False, help="Address of the server.")
+    url = click.option("--url", metavar="URL", callback=note_url, expose_value=False, help="Address of the server.")
     return key(config_option(json_option("one JSON object")(url(called))))
-
-
-def _note_url(context: click.Context, _parameter: click.Parameter, url: str | None) -> None:
-    context.obj = url or context.obj
 
 
 @command.command()
@@ -177,7 +173,7 @@ def _secret(name: str, words: tuple[str, ...]) -> str:
 
 def _change(path: KeyPath, config: str, as_json: bool, edit: Callable[[str], str]) -> None:
     """Change the file, reload the server, and say what happened."""
-    server = _server(_present_settings(config))
+    server = server_of(present_settings(config))
     try:
         changed = change_file(config, edit, server)
     except UnchangeableError as problem:
@@ -200,14 +196,6 @@ def _change(path: KeyPath, config: str, as_json: bool, edit: Callable[[str], str
         click.echo(f"lemonbus: {name}: {output.plain(notice)}", err=True)
 
 
-def _present_settings(config: str) -> Settings:
-    """Return the settings with which the server can be asked: those before the change, which may mend a wrong file."""
-    try:
-        return resolved(config=config).settings
-    except CommandError:
-        return readable_settings(os.environ)
-
-
 def _notice(name: str, changed: ChangedFile, server: ApiClient | None) -> str:
     """Return what the operator should know about the changed setting."""
     if changed.answer is None or server is None:
@@ -218,16 +206,6 @@ def _notice(name: str, changed: ChangedFile, server: ApiClient | None) -> str:
     except CommandError as problem:
         return "" if changed.answer.changes else f"whether the server uses it is unknown: {problem}"
     return notice_of(name, values, changed.answer, running)
-
-
-def _server(settings: Settings) -> ApiClient | None:
-    """Return the server at the given address, else at the address in these settings; None if they leave the port to the system."""
-    url = given_url(click.get_current_context())
-    if url:
-        return connect_client(url)
-    if not settings.port:
-        return None
-    return configured_client(where_it_listens(settings))
 
 
 def _running_settings(server: ApiClient | None) -> dict[str, SettingInUse]:

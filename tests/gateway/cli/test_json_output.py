@@ -18,6 +18,7 @@ WITHOUT_JSON: Final = {
     "completion": "its output is a shell's script",
     "serve": "it becomes the server, whose log is JSON",
     "gateway": "it becomes the host of gateways, whose log is JSON",
+    "import": "it only has subcommands",
     "keys": "it only has subcommands",
     "nodes token": "its output is one word",
 }
