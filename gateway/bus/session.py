@@ -49,12 +49,22 @@ R = TypeVar("R")
 _GIVEN_UP = Failure(Code.LOST, "the server could not reach this gateway for too long, and has given the request up")
 
 
+def new_gateway_id(node: str) -> tuple[str, str]:
+    """Return a fresh id for a gateway process, and the proof for it: empty on the head."""
+    if node == HEAD:
+        return ids.peer_id("gateway"), ""
+    from protocol.wire.peer_proof import new_identity  # noqa: PLC0415 - only servers with a cluster need it
+
+    return new_identity("gateway")
+
+
 class SupervisorSession:
     """What this gateway has asked the supervisor for. It only changes in callbacks of gevent's hub."""
 
-    def __init__(self, gateway: str, settings: Settings, spool: Spool, node: str = HEAD) -> None:
+    def __init__(self, gateway: str, settings: Settings, spool: Spool, node: str = HEAD, proof: str = "") -> None:
         """Start without a supervisor."""
-        self.id = gateway
+        self.id, self.proof = gateway, proof
+        """The id of this process and, on another node than the head, the proof for it."""
         self.node = node
         """The node of this process."""
         self.settings = settings
@@ -216,7 +226,8 @@ class SupervisorSession:
         """
         if self.admission.state is AdmissionState.LOST:
             return
-        former, self.id = self.id, ids.peer_id("gateway")
+        former = self.id
+        self.id, self.proof = new_gateway_id(self.node)
         logs.get_logger().warning("the supervisor had given this gateway up", gateway=former, now=self.id)
         self.admission.apply(AdmissionEvent.SUPERVISOR_ENDED)
         self._sockets.drain_events()

@@ -122,7 +122,8 @@ class GatewayBus:
         self._supervisor.open()
         context = self._process_context
         node = "" if context.node == HEAD else context.node
-        self.send(Hello("gateway", self._session.id, os.getpid(), context.boot, node=node), snapshot)
+        session = self._session
+        self.send(Hello("gateway", session.id, os.getpid(), context.boot, node=node, proof=session.proof), snapshot)
 
     def disconnect_control(self) -> None:
         """Drop the connection with everything that waits in it, if there is one."""

@@ -17,7 +17,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.config import Config
 
 from gateway.app import create_app
-from gateway.bus.session import SupervisorSession
+from gateway.bus.session import SupervisorSession, new_gateway_id
 from gateway.bus.sockets import GatewayBus
 from gateway.http.body_memory import BodyMemory
 from gateway.internal_errors import install_error_handler
@@ -26,7 +26,6 @@ from gateway.server import gunicorn_log
 from gateway.server.gunicorn_log import GunicornLogger
 from gateway.server.gunicorn_worker import GunicornWorker
 from gateway.server.restart_backoff import RestartBackoff
-from protocol import ids
 from protocol.config.settings import Settings
 from protocol.runtime import logs, memory
 from protocol.runtime.process_context import HEARTBEAT_VARIABLE, ProcessContext
@@ -180,9 +179,10 @@ class GunicornApplication(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Any:
         """Return the WSGI application (in the worker, after the fork)."""
-        gateway = ids.peer_id("gateway")
+        node = self.process_context.node
+        gateway, proof = new_gateway_id(node)
         spool = Spool(endpoints.spool(self.process_context.runtime), gateway, self.settings.spool_limit)
-        self.session = SupervisorSession(gateway, self.settings, spool, self.process_context.node)
+        self.session = SupervisorSession(gateway, self.settings, spool, node, proof)
         return create_app(self.session)
 
     def post_worker_init(self, worker: GunicornWorker) -> None:

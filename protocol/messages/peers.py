@@ -63,6 +63,8 @@ class Hello(msgspec.Struct, frozen=True):
     """The name of the node where the peer runs; empty: the head."""
     remote_endpoint: str = ""
     """Where a worker publishes the same events for gateways on other nodes; empty: nowhere, because there are none."""
+    proof: str = ""
+    """That a peer on another node is the one with this id: see ``protocol/wire/peer_proof.py``; empty: the peer is on the head."""
 
 
 class LoadedCode(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Which processes may say Hello over tcp, and which lines about those that may not are worth a log. Pure.
 
 A process that can connect has the key of a member. That is not enough to take part as any process: its Hello must name a role that there
-is on other nodes, and its node. Processes of the head use ipc.
+is on other nodes, and its node, and prove its id. Processes of the head use ipc.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from protocol.failures import printable
 from protocol.messages.gateway_hosts import GATEWAY_HOST
 from protocol.messages.peers import Hello
 from protocol.models.nodes import HEAD, why_no_node_name
+from protocol.wire.bus_address import ClusterKeys
+from protocol.wire.peer_proof import is_proven
 
 _ROLES: Final = frozenset({"gateway", "worker", "job", "agent", GATEWAY_HOST})
 _ID: Final = re.compile(r"[a-z][0-9a-z]{1,40}")
@@ -28,8 +30,8 @@ class Refusal(NamedTuple):
     why: str
 
 
-def refusal(hello: Hello) -> Refusal | None:
-    """Return why a Hello that came over tcp is refused; None if it is not."""
+def refusal(hello: Hello, keys: ClusterKeys) -> Refusal | None:
+    """Return why a Hello that came over tcp is refused; None if it is not. ``keys``: of this server."""
     if hello.role not in _ROLES:
         return Refusal("role", f"unknown role {printable(hello.role)}")
     if not hello.node or hello.node == HEAD:
@@ -38,6 +40,8 @@ def refusal(hello: Hello) -> Refusal | None:
         return Refusal("node", why)
     if not _ID.fullmatch(hello.id):
         return Refusal("id", f"{printable(hello.id)} is not the id of a peer")
+    if not is_proven(keys, hello.role, hello.boot, hello.id, hello.proof):
+        return Refusal("proof", f"it does not prove that it is {hello.id}")
     return None
 
 

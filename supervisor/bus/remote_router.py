@@ -3,7 +3,7 @@
 Invariants:
 
 * ZeroMQ chooses the routing ids, so no connection takes the place of another one. A peer is reached through the connection on
-  which it has said Hello last.
+  which it has said Hello last, and only the peer itself can say Hello under its id.
 * Nothing is taken from a connection before a Hello that is not refused.
 * No frame is longer than a part (``protocol/wire/parts.py``), before the handshake as after it, and no message longer than
   what the owner allows.
@@ -62,7 +62,7 @@ class RemoteRouter:
 
         ``longest``: bytes of the longest message that is not a single part.
         """
-        self._longest = longest
+        self._longest, self._keys = longest, keys
         self.refused = RefusalCounts()
         self._connections: dict[bytes, _Connection] = {}
         self._unknown: dict[bytes, None] = {}
@@ -130,7 +130,7 @@ class RemoteRouter:
             hello, _ = envelope.decode(frame)
         except envelope.MalformedError:
             return
-        refused = refusal(hello)
+        refused = refusal(hello, self._keys)
         if connection.peer not in ("", hello.id):
             refused = Refusal("twice", f"this connection belongs to {connection.peer}")
         if refused is not None:

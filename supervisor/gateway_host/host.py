@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol import ids
 from protocol.config.api_keys import key_file, write_keys
 from protocol.config.gateway_settings import GatewaySettings
 from protocol.config.resolver import require_key_beyond_loopback
@@ -79,7 +78,7 @@ class GatewayHost:
     def begin(self) -> None:
         """Connect to the supervisor."""
         log.info("gateway host started", supervisor=self._given.membership.address, node=self._given.node)
-        self._link.begin(ids.peer_id("host"))
+        self._link.begin()
 
     def _received(self, message: Any, payload: bytes) -> None:
         match message:
@@ -92,7 +91,7 @@ class GatewayHost:
             case Rejoin():
                 log.info("the supervisor has given this host up, and hears of it again")
                 self._link.end()
-                self._link.begin(ids.peer_id("host"))
+                self._link.begin()
             case Shutdown(draining=True):
                 log.info("the server ends; the gateways wait for its next start")
             case Shutdown():

@@ -46,9 +46,11 @@ class Cluster(RemoteNodes):
     gateways: RemoteGateways
     node_files: NodeFiles
 
-    def __init__(self, loop: Loop, bus: SupervisorBus, local: LocalPlacement, head: NodeFacts) -> None:
-        """No node has joined yet. ``local``: the placement of this machine."""
-        self._others = NodePlacement(bus.send)
+    def __init__(
+        self, loop: Loop, bus: SupervisorBus, local: LocalPlacement, head: NodeFacts, prove: Callable[[str], str]
+    ) -> None:
+        """No node has joined yet. ``local``: the placement of this machine. ``prove``: returns the proof for a process that is started."""
+        self._others = NodePlacement(bus.send, prove)
         super().__init__(ClusterPlacement(loop, local, self._others), head)
         self.node_files = NodeFiles()
         self._ray: RayNodes | None = None

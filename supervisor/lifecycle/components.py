@@ -17,6 +17,7 @@ from protocol.models.checkpoints import hub_cache
 from protocol.models.nodes import HEAD, NodeFacts
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from protocol.wire.bus_address import ClusterKeys
 from supervisor.bus.grant_notices import GrantNotices
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
@@ -107,8 +108,8 @@ class Components:
         longest = max(settings.body_limit, settings.body_memory) + _MESSAGE_BYTES
         self.bus = SupervisorBus(loop, process_context.bus, process_context.boot, self.cluster_keys, longest)
         threads, devices = self.machine.cpu.threads, [device.value for device in self.machine.devices]
-        head = NodeFacts(HEAD, cpus=threads, devices=devices, memory=usable.memory)
-        self.nodes = self._make_cluster(head) if settings.cluster_address else RemoteNodes(self.local, head)
+        head, keys = NodeFacts(HEAD, cpus=threads, devices=devices, memory=usable.memory), self.cluster_keys
+        self.nodes = RemoteNodes(self.local, head) if keys is None else self._make_cluster(head, keys)
         self.placement = self.nodes.placement
         self.counters = ServerCounters(loop, self.bus, self.errors, self.metrics, self.retained_log)
         self.limits, self.budgets = RateLimiter(), TokenBudgets()
@@ -219,10 +220,12 @@ class Components:
         )
         self.remote_lists = RemoteLists(self.settings, self.loop, self.models, self.jobs)
 
-    def _make_cluster(self, head: NodeFacts) -> Cluster:
-        from supervisor.lifecycle.cluster import Cluster  # noqa: PLC0415 - a server on one machine has none
+    def _make_cluster(self, head: NodeFacts, keys: ClusterKeys) -> Cluster:
+        from protocol.wire.peer_proof import proof_for  # noqa: PLC0415 - a server on one machine has none
+        from supervisor.lifecycle.cluster import Cluster  # noqa: PLC0415
 
-        return Cluster(self.loop, self.bus, self.local, head)
+        prove = partial(proof_for, keys, self.process_context.boot)
+        return Cluster(self.loop, self.bus, self.local, head, prove)
 
     def resume_nodes(self) -> bool:
         """Expect the agents of a server that has not ended in order; return whether there may be any."""

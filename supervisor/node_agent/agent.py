@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from protocol import ids
 from protocol.config.agent_settings import AgentSettings
 from protocol.config.settings import Settings, write_settings
 from protocol.messages.nodes import (
@@ -113,7 +112,7 @@ class NodeAgent:
     def begin(self) -> None:
         """Say Hello to the supervisor, and watch the runtime directory."""
         self._start_grace()
-        self._link.begin(ids.peer_id("agent"))
+        self._link.begin()
         self._loop.every(_WATCH_S, self._watch_directory)
         self._loop.every(READ_S, self._read_facts)
 
@@ -250,7 +249,7 @@ class NodeAgent:
         if self._state is AgentState.RENEWING:
             self._transition(AgentEvent.ALL_ENDED)
             self._processes.forget_ended()
-            self._link.begin(ids.peer_id("agent"))
+            self._link.begin()
 
     def drain(self) -> None:
         """Let the streams of this node end, at the latest after the grace, and then end; at once if this is called again."""

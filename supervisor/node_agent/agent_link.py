@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import zmq
 
+from protocol.messages.gateway_hosts import GATEWAY_HOST
 from protocol.messages.nodes import AgentSnapshot
 from protocol.messages.peers import Hello, Ping, Pong
 from protocol.runtime import logs
@@ -22,6 +23,7 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import envelope, frames
 from protocol.wire.bus_address import BusAddress
 from protocol.wire.bus_connection import SupervisorDealer, connect_logs, probe_interval
+from protocol.wire.peer_proof import PeerIdentity, new_identity
 
 _LINGER_MS: Final = 500
 _LOGS_HIGH_WATER: Final = 10_000
@@ -50,7 +52,7 @@ class AgentLink:
         self._loop, self._process, self._address = loop, context, address
         self._snapshot, self._on_message, self._on_lost = snapshot, on_message, on_lost
         self._context = zmq.Context()
-        self._name = ""
+        self._identity = PeerIdentity("", "")
         self._supervisor: SupervisorDealer | None = None
         self._number = -1
         self._lost_at = 0.0
@@ -63,13 +65,13 @@ class AgentLink:
         self.log: Final = DropCounter(lambda line: frames.send(self._logs, line))
         """Sends log records, and counts those that were dropped."""
 
-    def begin(self, name: str) -> None:
-        """Connect as the agent of this id from now on."""
-        self._name = name
+    def begin(self) -> None:
+        """Connect under a new id from now on."""
+        self._identity = new_identity("host" if self._role == GATEWAY_HOST else self._role)
         self._supervisor = SupervisorDealer(
             context=self._context,
             address=self._address,
-            peer=name.encode(),
+            peer=self._identity.id.encode(),
             watch=self._loop.watch,
             read=self._read,
             ended=self._ended,
@@ -100,7 +102,8 @@ class AgentLink:
             return
         if self._supervisor.find():
             self._number = int(self._supervisor.open().FD)
-            hello = Hello(self._role, self._name, os.getpid(), self._process.boot, node=self._process.node)
+            name, proof = self._identity
+            hello = Hello(self._role, name, os.getpid(), self._process.boot, node=self._process.node, proof=proof)
             self.send(hello, envelope.pack_payload(self._snapshot()) if self._snapshot is not None else b"")
         else:
             wait = probe_interval(self._loop.now() - self._lost_at)

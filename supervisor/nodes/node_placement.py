@@ -12,10 +12,13 @@ import msgspec
 
 from protocol.messages.nodes import AgentSnapshot, KillProcess, StartProcess, WorkerFigures
 from protocol.messages.peers import EngineReady
+from protocol.runtime.process_context import PROOF_VARIABLE
 from supervisor.processes.placement import LostWithNode, OnEnded, Survivor
 
 _UNKNOWN_FIGURES = WorkerFigures()
 
+Prove = Callable[[str], str]
+"""Returns the proof with which a process of this id says Hello."""
 Send = Callable[[str, msgspec.Struct], None]
 """Sends an agent a message."""
 
@@ -36,9 +39,9 @@ class _NodeProcess(msgspec.Struct):
 class NodePlacement:
     """A :class:`~supervisor.processes.placement.Placement` of all nodes but the head."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, prove: Prove) -> None:
         """No process runs yet."""
-        self._send = send
+        self._send, self._prove = send, prove
         self._agents: dict[str, str] = {}
         """Node → its agent, while it has one."""
         self._running: dict[str, _NodeProcess] = {}
@@ -127,7 +130,7 @@ class NodePlacement:
         node: str = "",
     ) -> None:
         """Order the node's agent to start a process; see the interface. The caller knows that the node has one."""
-        order = StartProcess(name, role, module, dict(extra or {}))
+        order = StartProcess(name, role, module, {**(extra or {}), PROOF_VARIABLE: self._prove(name)})
         self._running[name] = _NodeProcess(node, on_ended, order)
         self._send(self._agents[node], order)
 

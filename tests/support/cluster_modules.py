@@ -14,6 +14,7 @@ _FOLDERS = (
 _MODULES = (
     *("protocol.config.cluster_keys", "protocol.config.ray_address", "protocol.messages.gateway_hosts"),
     *("protocol.messages.nodes", "protocol.models.node_paths", "protocol.wire.curve", "protocol.wire.parts"),
+    "protocol.wire.peer_proof",
     *("supervisor.bus.hello_check", "supervisor.bus.remote_router", "supervisor.handlers.nodes"),
     *("supervisor.lifecycle.cluster", "supervisor.persistence.cluster_run", "supervisor.recovery.taken_over_nodes"),
 )

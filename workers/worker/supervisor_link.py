@@ -24,7 +24,7 @@ from protocol.messages.recovery import WorkerSnapshot
 from protocol.models.nodes import HEAD
 from protocol.runtime import logs, process_name
 from protocol.runtime.loop import Loop, Timer
-from protocol.runtime.process_context import ProcessContext
+from protocol.runtime.process_context import PROOF_VARIABLE, ProcessContext
 from protocol.wire.bus_connection import HELLO_INTERVAL_S, ON_OTHER_NODE, probe_interval
 from protocol.wire.envelope import pack_payload
 from workers.worker.bus import WorkerBus
@@ -145,4 +145,7 @@ def hello(role: str, name: str, context: ProcessContext, bus: WorkerBus | None =
     """Return the `Hello` of this process. ``bus``: of a worker, which publishes events."""
     node = "" if context.node == HEAD else context.node
     endpoint, remote = (bus.endpoint, bus.remote_endpoint) if bus is not None else ("", "")
-    return Hello(role, name, os.getpid(), context.boot, endpoint=endpoint, node=node, remote_endpoint=remote)
+    proof = os.environ.pop(PROOF_VARIABLE, "")  # what this process starts needs none
+    return Hello(
+        role, name, os.getpid(), context.boot, endpoint=endpoint, node=node, remote_endpoint=remote, proof=proof
+    )

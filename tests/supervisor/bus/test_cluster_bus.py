@@ -18,6 +18,7 @@ from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve, frames
 from protocol.wire.bus_address import BusAddress, ClusterMembership, write_membership
 from protocol.wire.bus_connection import ON_OTHER_NODE
+from protocol.wire.peer_proof import proof_for
 from supervisor.bus import remote_router
 from supervisor.bus.sockets import BindError, SupervisorBus
 from tests.support.ports import free_port_pair
@@ -27,7 +28,7 @@ from workers.worker.bus import WorkerBus
 
 KEYS = curve.new_cluster_keys()
 WORKER = "w00000001"
-HELLO = Hello("worker", WORKER, os.getpid(), "boot", node="gpu2")
+HELLO = Hello("worker", WORKER, os.getpid(), "boot", node="gpu2", proof=proof_for(KEYS, "boot", WORKER))
 
 
 class HeadBus:

@@ -20,6 +20,7 @@ from protocol.runtime.loop import Loop
 from protocol.wire import curve, envelope, frames, parts
 from protocol.wire.bus_address import BusAddress, ClusterMembership
 from protocol.wire.bus_connection import RemoteConnection
+from protocol.wire.peer_proof import new_identity, proof_for
 from supervisor.bus import remote_router
 from supervisor.bus.sockets import SupervisorBus
 from tests.support.ports import free_port_pair
@@ -30,7 +31,15 @@ LONGEST: Final = 1_000_000
 CONNECTIONS: Final = 1000
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
 COMMAND, LONG_COMMAND = 0x04, 0x06
-HELLO = Hello("worker", "w00000001", 1, "boot", node="gpu2")
+
+
+def hello_of(worker: str) -> Hello:
+    """Return the Hello of a worker that the supervisor has started."""
+    return Hello("worker", worker, 1, "boot", node="gpu2", proof=proof_for(KEYS, "boot", worker))
+
+
+HELLO = hello_of("w00000001")
+STARTED, CHOSEN = proof_for(KEYS, "boot", "w00000002"), new_identity("gateway")
 
 
 class Member(RemoteConnection):
@@ -135,6 +144,12 @@ def descriptors_open() -> int:
         ({"node": "n" * 64}, "cannot be the name of a node"),
         ({"node": "gpu2\n"}, "cannot be the name of a node"),
         ({"id": "W 1"}, "is not the id of a peer"),
+        ({"proof": ""}, "does not prove that it is w00000001"),
+        ({"proof": STARTED}, "does not prove that it is w00000001"),
+        ({"boot": "another"}, "does not prove that it is w00000001"),
+        ({"role": "gateway"}, "does not prove"),
+        ({"role": "gateway", "id": CHOSEN.id}, "does not prove"),
+        ({"role": "agent", "id": CHOSEN.id, "proof": CHOSEN.id}, "does not prove"),
     ],
 )
 def test_a_hello_that_is_refused_is_told_why_and_nothing_is_taken_from_its_connection(
@@ -147,6 +162,22 @@ def test_a_hello_that_is_refused_is_told_why_and_nothing_is_taken_from_its_conne
     member.send(envelope.encode(Pong(1)))
     head.until(lambda: head.bus.malformed == 2, "the message is counted")
     assert head.received == []
+
+
+@pytest.mark.parametrize("role", ["gateway", "agent", "gateway_host"])
+def test_a_process_that_has_chosen_its_id_is_its_only_owner(head: Head, role: str) -> None:
+    chosen = new_identity(role)
+    own = Hello(role, chosen.id, 1, "boot", node="gpu2", proof=chosen.proof)
+    member = head.member(own)
+    head.until(lambda: head.received, "the hello")
+    thief = head.member(msgspec.structs.replace(own, node="gpu3", proof=new_identity(role).proof))
+    assert isinstance(head.answered(thief), Shutdown)
+    head.bus.send(chosen.id, Ping(1))
+    assert head.answered(member) == Ping(1)
+    again = head.member(own)
+    head.until(lambda: len(head.received) == 2, "it connects again")
+    head.bus.send(chosen.id, Ping(2))
+    assert head.answered(again) == Ping(2)
 
 
 def test_refusals_of_one_kind_have_few_lines_in_the_log(head: Head) -> None:
@@ -165,7 +196,7 @@ def test_nothing_is_taken_before_a_hello_and_a_connection_has_one_peer(head: Hea
     member.send(envelope.encode(HELLO))
     head.until(lambda: head.received, "the hello")
     assert (head.received, head.bus.malformed) == ([("w00000001", HELLO, b"")], 1)
-    member.send(envelope.encode(msgspec.structs.replace(HELLO, id="w00000002")))
+    member.send(envelope.encode(hello_of("w00000002")))
     assert isinstance(head.answered(member), Shutdown)
     head.until(lambda: head.bus.malformed == 2, "the second one is refused")
 
@@ -188,7 +219,7 @@ def test_a_peer_is_reached_through_its_latest_connection_also_with_a_last_word(h
 def test_connections_that_have_ended_are_forgotten(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_router, "MAX_ENDED", 3)
     for number in range(5):
-        head.member(msgspec.structs.replace(HELLO, id=f"w{number}"))
+        head.member(hello_of(f"w{number}"))
         head.until(lambda: len(head.received) == number + 1, "a hello")  # noqa: B023 - called at once
         head.bus.forget(f"w{number}")
     for number in range(5):
@@ -267,7 +298,7 @@ def test_a_thousand_connections_without_a_key_end_by_themselves_and_members_go_o
     strangers = [head.raw(*kinds[number % len(kinds)]) for number in range(CONNECTIONS)]
     member.send(envelope.encode(Pong(1)))
     head.until(lambda: len(head.received) == 2, "the member's message")
-    another = head.member(msgspec.structs.replace(HELLO, id="w00000002"))
+    another = head.member(hello_of("w00000002"))
     head.until(lambda: len(head.received) == 3, "the hello of another member")
     assert resident() - before < 2 * CONNECTIONS * parts.MAX_FRAME_BYTES
     open_ones = list(strangers)

@@ -16,6 +16,7 @@ from protocol.messages.peers import Hello, Welcome
 from protocol.runtime.loop import Loop
 from protocol.wire import curve, envelope
 from protocol.wire.bus_address import BusAddress, ClusterMembership
+from protocol.wire.peer_proof import proof_for
 from supervisor.bus.sockets import SupervisorBus
 from tests.support.node_agents import NodeUnderTest
 from tests.support.ports import free_port_pair
@@ -26,6 +27,11 @@ BOOT = "b00t"
 JOB = "workers.jobs.pull"
 """A process that waits for its order."""
 M = TypeVar("M")
+
+
+def proof_of(name: str) -> dict[str, str]:
+    """Return the variables with which a process proves its id."""
+    return {"LEMONBUS_PROOF": proof_for(KEYS, BOOT, name)}
 
 
 class AgentMessage(NamedTuple):
@@ -96,12 +102,12 @@ class AgentsSupervisor:
 
     def start(self, agent: str, name: str, module: str = JOB) -> None:
         """Let a job start, and say Hello."""
-        self.send(agent, StartProcess(name, "job", module, {"LEMONBUS_FINGERPRINT": "f"}))
+        self.send(agent, StartProcess(name, "job", module, {"LEMONBUS_FINGERPRINT": "f", **proof_of(name)}))
         self.next(Hello, lambda hello: hello.id == name)
 
     def start_worker(self, agent: str, name: str) -> None:
         """Let a worker start, and say Hello."""
-        self.send(agent, StartProcess(name, "worker", "workers"))
+        self.send(agent, StartProcess(name, "worker", "workers", proof_of(name)))
         self.next(Hello, lambda hello: hello.id == name)
         self.send(name, Welcome(BOOT, os.getpid()))
 

@@ -17,8 +17,6 @@ from supervisor.node_agent.agent_link import AgentLink
 from tests.support.network.curve_listener import CurveListener, only_end_noticed
 from tests.support.waiting import wait_for
 
-NAME = "a00000001"
-
 
 class LinkUnderTest:
     """A link, its loop, and what its owner has heard."""
@@ -57,7 +55,7 @@ def agent(head: CurveListener, tmp_path: Path) -> Iterator[LinkUnderTest]:
 def test_an_order_to_end_arrives_even_if_the_end_of_the_connection_is_noticed_first(
     head: CurveListener, agent: LinkUnderTest
 ) -> None:
-    agent.link.begin(NAME)
+    agent.link.begin()
 
     def hello_arrived() -> int:
         head.check.answer()
@@ -68,7 +66,7 @@ def test_an_order_to_end_arrives_even_if_the_end_of_the_connection_is_noticed_fi
     peer, frame = head.router.recv_multipart()
     hello, _ = envelope.decode(frame)
     assert isinstance(hello, Hello)
-    assert (hello.id, hello.node) == (NAME, "gpu2")
+    assert (hello.id[0], hello.node) == ("a", "gpu2")
     order = Shutdown(0.0, "the server ends", draining=True)
     head.send_and_end(peer, envelope.encode(order))
     supervisor = agent.link._supervisor

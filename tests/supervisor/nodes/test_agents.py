@@ -52,7 +52,7 @@ class AgentsHarness:
         scheduler.view.closing = False
         scheduler.view.workers = list
         scheduler.view.memory_changes = lambda _node: 0
-        self.placement = NodePlacement(lambda _agent, _message: None)
+        self.placement = NodePlacement(lambda _agent, _message: None, lambda _: "")
         self.agents = NodeAgents(
             settings=Settings(),
             loop=loop,

@@ -16,7 +16,7 @@ from supervisor.nodes.node_placement import NodePlacement
 from supervisor.processes.placement import LostWithNode, Placement, Survivor
 
 FACTS = NodeFacts("gpu2")
-START = StartProcess("w1", "worker", "workers", {"LEMONBUS_FINGERPRINT": "f"})
+START = StartProcess("w1", "worker", "workers", {"LEMONBUS_FINGERPRINT": "f", "LEMONBUS_PROOF": "proof of w1"})
 
 
 class NodePlacementHarness:
@@ -25,7 +25,7 @@ class NodePlacementHarness:
     def __init__(self, *nodes: str) -> None:
         self.sent: list[tuple[str, msgspec.Struct]] = []
         self.ends: list[tuple[str, str]] = []
-        self.placement = NodePlacement(lambda agent, message: self.sent.append((agent, message)))
+        self.placement = NodePlacement(lambda agent, message: self.sent.append((agent, message)), "proof of {}".format)
         for node in nodes or ("gpu2",):
             self.placement.hello(node, f"a-{node}", AgentSnapshot(NodeFacts(node)))
 

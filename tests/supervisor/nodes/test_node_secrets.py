@@ -58,7 +58,7 @@ class SettingsReceivers:
             loop=loop,
             bus=bus,
             peers=peers,
-            placement=NodePlacement(lambda *_: None),
+            placement=NodePlacement(lambda *_: None, lambda _: ""),
             record=record,
             scheduler=scheduler,
             decisions=Mock(suspended=True),
