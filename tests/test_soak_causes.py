@@ -94,6 +94,14 @@ def test_clients_of_the_head_must_be_told_that_the_node_is_lost_not_that_a_conne
     assert problems([fault(NODE), fault(FaultKind.SUPERVISOR, "head", before=0.0)], [LOST], answer) == []
 
 
+def test_a_machine_that_is_overloaded_explains_what_is_late() -> None:
+    overload = Fault(FaultKind.OVERLOAD, EVERYWHERE, "the machine was overloaded", "", NOW - 4.0, NOW - 1.0)
+    assert problems([overload], [LOST, GONE], failed("events_lost", model="tale")) == []
+    overload.ended -= 30.0
+    overload.began -= 30.0
+    assert len(problems([overload], [LOST, GONE], failed("events_lost", model="tale"))) == 3
+
+
 def test_clients_must_be_told_of_a_lost_node_soon() -> None:
     late = Failed("head", "chat", 200, "node_lost", LOST_TEXT, NOW - 2.0, NOW + 30.0)
     [found] = problems([fault(NODE)], [LOST], late)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import traceback
 from pathlib import Path
 
 from tests.soak import one_machine, several_machines
@@ -24,10 +25,14 @@ def main() -> int:
     where = f"{asked.nodes} nodes" if asked.nodes else "one machine"
     print(f"soak: seed {asked.seed}, {where}, {asked.minutes:g} minutes, {clients} clients", flush=True)
     history = History()
-    if asked.nodes:
-        several_machines.run(asked.nodes, asked.minutes * 60, asked.seed, clients, history, asked.log)
-    else:
-        one_machine.run(asked.minutes * 60, asked.seed, clients, history, asked.log)
+    try:
+        if asked.nodes:
+            several_machines.run(asked.nodes, asked.minutes * 60, asked.seed, clients, history, asked.log)
+        else:
+            one_machine.run(asked.minutes * 60, asked.seed, clients, history, asked.log)
+    except AssertionError as error:
+        traceback.print_exc()
+        history.violate(str(error)[:1000])
     for kind, count in sorted(history.counts.items()):
         print(f"{count:8} {kind}")
     for violation in history.violations[:50]:

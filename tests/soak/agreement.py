@@ -37,7 +37,7 @@ class Agreement:
     def differences(self) -> list[str]:
         """Return in what health and metrics differ from the processes at this moment."""
         with contextlib.suppress(OSError, KeyError, ValueError):
-            return list(self._differences())
+            return [*self._differences(), *self._orphans()]
         return ["no answer"]
 
     def _differences(self) -> Iterator[str]:
@@ -70,6 +70,14 @@ class Agreement:
             yield f"the nodes are {states}"
         if metrics["lemonbus_nodes ready"] != len(shown) or metrics["lemonbus_models_loaded"] != len(names):
             yield f"{metrics['lemonbus_nodes ready']} nodes and {metrics['lemonbus_models_loaded']} models are counted"
+
+    def _orphans(self) -> Iterator[str]:
+        """Yield what runs on other nodes and is not of their agents, such as an engine whose worker has ended."""
+        for name, node in self._nodes.items():
+            tree = node.process_tree()
+            owners = {each.pid for each in tree}
+            if orphans := [each for each in tree if each.pid != node.pid and each.parent not in owners]:
+                yield f"{name}: nothing owns {orphans}"
 
     def _metrics(self) -> dict[str, float]:
         """Return the values of all series by their names and the values of their labels."""

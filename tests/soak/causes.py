@@ -70,6 +70,8 @@ class Causes:
                 yield f"a worker was counted as gone with another node than its own: {loss}"
         for loss in self._workers_gone:
             kinds = {loss.node: {FaultKind.NODE, FaultKind.WORKER}}
+            if not loss.model:  # one that has just started ends if no supervisor answers it
+                kinds[HEAD] = {*kinds.get(HEAD, set()), FaultKind.SUPERVISOR}
             if not self._fault(loss.at, loss.at, _SOON_S, kinds, loss.model):
                 yield f"a worker was counted as gone for no reason: {loss}"
         for each in failed:
@@ -113,22 +115,20 @@ class Causes:
 
     def _better_reason(self, failed: Failed) -> Loss | None:
         """Return the loss of a node that a gateway of the head must have heard of before it gave up a connection to that node."""
-        if failed.place != HEAD:
+        named = [each for each in self._nodes_lost if f"node {each.node}," in failed.message]
+        known = [each for each in named if failed.began <= each.at < failed.ended - _SLACK_S]
+        if failed.place != HEAD or not known:
             return None
-        for loss in self._nodes_lost:
-            named = f"node {loss.node}," in failed.message
-            known_s = failed.ended - loss.at
-            if named and failed.began <= loss.at and known_s > _SLACK_S:
-                kinds = {HEAD: {FaultKind.SUPERVISOR}}
-                return None if self._fault(loss.at, failed.ended, _SLACK_S, kinds) else loss
-        return None
+        loss = max(known, key=lambda each: each.at)
+        hindered = self._fault(loss.at, failed.ended, _SLACK_S, {HEAD: {FaultKind.SUPERVISOR}})
+        return None if hindered else loss
 
     def _fault(
         self, began: float, ended: float, after: float, kinds: Mapping[str, set[FaultKind]], model: str = ""
     ) -> Fault | None:
         """Return a fault of one of these kinds for its place, not longer than ``after`` seconds before."""
         for each in self._faults:
-            if each.kind not in kinds.get(each.place, ()):
+            if each.kind is not FaultKind.OVERLOAD and each.kind not in kinds.get(each.place, ()):
                 continue
             if model and each.model and each.model != model:
                 continue

@@ -32,6 +32,8 @@ class FaultKind(enum.StrEnum):
     """The link of a gateway on another machine."""
     UNLOAD = "unload"
     """A client has unloaded a model."""
+    OVERLOAD = "overload"
+    """Other programs keep the machine busy: nothing was injected, and it explains everything that is late."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from protocol.models.nodes import HEAD
+from tests.soak import oracle
 from tests.soak.agreement import Agreement
 from tests.soak.history import FaultKind, History
 from tests.soak.machine_faults import stop_for
@@ -31,11 +32,17 @@ GONE_S: Final = 15.0
 AWAY_S: Final = (0.0, 1.0, 5.0)
 """How long a node is away whose agent has ended: also less than it takes to notice it."""
 BUSY_SHARE: Final = 0.6
-BUSY_S: Final = 5.0
-"""How long engines are stopped on a node that is to break while it is busy: longer than it takes to find it lost."""
+BUSY_S: Final = 8.0
+"""How long engines are stopped on a node that breaks while it is busy: one that is back after it was lost still has its streams then."""
+SERVES_S: Final = 10.0
+"""How long such a node may take to have an engine that gives long answers: it may be back since a moment ago."""
+BACK_S: Final = 60.0
+"""Within this time after a fault, a node is in the server again."""
+LEAVES_S: Final = 80.0
+"""Within this time after a node was told to drain, it has no model: the longest streams must end, and engines may be stopped."""
 AGREES_S: Final = 40.0
 """Within this time after a round, there is a moment at which health and metrics agree with the processes."""
-DRAINED_S: Final = (1.0, 5.0)
+DRAINED_S: Final = (2.0, 5.0)
 
 
 class Machines(NamedTuple):
@@ -71,21 +78,21 @@ class NodeFaults(threading.Thread):
         self._end, self._history = end, history
         self._running: dict[str, threading.Thread] = {}
         """Node or place → the fault that lasts there."""
+        self._first_round = True
 
     def run(self) -> None:
         """Inject faults until the end."""
-        long_ones = True
         while not self._end.is_set():
             faults = self._round()
             self._random.shuffle(faults)
-            if long_ones:  # first, so that a short soak also has them
-                faults.sort(key=lambda fault: not self._is_long(fault))
-                long_ones = False
+            if self._first_round:
+                faults.sort(key=self._rank)
             for fault in faults:
                 if self._end.wait(self._random.choice(PAUSES_S)):
                     break
                 fault()
             else:
+                self._first_round = False
                 self._wait_over()
                 self._guarded("after a round", partial(self._agreement.wait, AGREES_S))
         self._wait_over()
@@ -101,11 +108,11 @@ class NodeFaults(threading.Thread):
         except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
             self._history.violate(f"{where}: {type(error).__name__}: {str(error)[:1000]}")
 
-    @staticmethod
-    def _is_long(fault: Callable[[], None]) -> bool:
-        return LONG_CUT_S in getattr(fault, "args", ())
+    def _rank(self, fault: partial[None]) -> int:
+        """Sort what lasts long first, and then what loses a node with its streams, so that a short soak also has both."""
+        return 0 if LONG_CUT_S in fault.args else 1 if fault.args == (self._hold, LONG_S) else 2
 
-    def _round(self) -> list[Callable[[], None]]:
+    def _round(self) -> list[partial[None]]:
         on_node, on_link = self._on_a_node, self._on_link
         return [
             partial(on_node, self._kill_agent, False),
@@ -133,12 +140,16 @@ class NodeFaults(threading.Thread):
         if free:
             name = self._random.choice(free)
             work = partial(fault, *self._machines.nodes[name], amount)
-            if fault != self._drain and not 0.0 < amount < CUT_S and self._random.random() < BUSY_SHARE:
+            loses = fault != self._drain and not 0.0 < amount < CUT_S
+            if loses and (self._first_round or self._random.random() < BUSY_SHARE):
                 work = partial(self._break_busy, self._machines.nodes[name][0], work)
             self._begin(name, work)
 
     def _break_busy(self, node: NodeUnderTest, work: Callable[[], None]) -> None:
         """Stop the engines of a node for a while, so that it has streams that have begun and requests that have not; then break it."""
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: self._end.is_set() or _serves_streams(node), "an engine that gives long answers", SERVES_S)
+        self._end.wait(SHORT_S)
         with self._history.fault(FaultKind.ENGINE, node.name, "stopped all engines of a node"):
             stops = [
                 threading.Thread(target=stop_for, args=(engine.pid, BUSY_S, self._end), daemon=True)
@@ -212,13 +223,13 @@ class NodeFaults(threading.Thread):
                 return joined(self._server, node.name)
             return False
 
-        wait_for(back, f"{node.name} is back: {node.printed} {node.lines[-3:]}", 40.0)
+        wait_for(back, f"{node.name} is back: {node.printed} {node.lines[-3:]}", BACK_S)
 
     def _drain(self, node: NodeUnderTest, _link: TcpLink, _amount: float) -> None:
         with self._history.fault(FaultKind.DRAIN, node.name, "drained a node"):
             self._order(node.name, "drain")
             try:
-                wait_for(partial(self._has_left, node.name), f"all models leave {node.name}", AGREES_S)
+                wait_for(partial(self._has_left, node.name), f"all models leave {node.name}", LEAVES_S)
                 self._end.wait(self._random.choice(DRAINED_S))
                 if engines := node.engines():
                     self._history.violate(f"a model was loaded on a node that drains: {engines}")
@@ -238,7 +249,7 @@ class NodeFaults(threading.Thread):
                 return self._server.client.post(path, {}, 30.0, **self._server.admin_headers).status == 200
             return False
 
-        wait_for(done, f"{verb} of {node}", 40.0)
+        wait_for(done, f"{verb} of {node}", AGREES_S)
 
     def _break_link(self, hold: bool, seconds: float) -> None:
         link, place = self._machines.link, self._machines.place
@@ -277,6 +288,10 @@ class NodeFaults(threading.Thread):
                 stop_for(pid, seconds, self._end)
             else:
                 processes.kill(pid)
+
+
+def _serves_streams(node: NodeUnderTest) -> bool:
+    return any(_model_of(engine) == oracle.ENDLESS for engine in node.engines())
 
 
 def _model_of(engine: ProcessInfo | None) -> str:

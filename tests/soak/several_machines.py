@@ -18,6 +18,7 @@ from tests.soak.causes import Causes
 from tests.soak.clients import soak
 from tests.soak.history import Entry, History
 from tests.soak.node_faults import Machines, NodeFaults
+from tests.soak.overload import Overload
 from tests.support.node_agents import NodeUnderTest, boot, membership, wait_joined
 from tests.support.ports import free_port_pair
 from tests.support.remote_gateway import RemoteGateway, token_of
@@ -30,8 +31,8 @@ ADMIN: Final = "administrator"
 SILENCE_S: Final = 5.0
 CHATS: Final = ("stream", "whole", "hang_up", "slow_reader", "load", "unload", "health")
 """What most clients do. Others ask models that only one node may run, and so wait for it while it is away."""
-LENGTHS: Final = (1, 64, 400, 4000, 4000)
-"""Tokens of answers. Some take an engine a second, so that there are always some that a fault can break."""
+LENGTHS: Final = (1, 64, 400, 2000, 2000)
+"""Tokens of answers. Some take an engine half a second, so that there are always some that a fault can break."""
 GRACE_S: Final = 90.0
 """Longer than a link is cut: an agent that waits for so long ends, and nothing here starts it again."""
 
@@ -84,8 +85,11 @@ def run(count: int, seconds: float, seed: int, clients: int, history: History, l
         end = threading.Event()
         agreement = Agreement(server, {name: node for name, (node, _) in nodes.items()})
         faults = NodeFaults(server, Machines(nodes, link, EDGE), agreement, seed, end, history)
+        over = threading.Event()
+        Overload(over, history).start()
         soak(server, entries, seconds, seed, faults, end, history)
         _check_afterwards(agreement, server, history)
+        over.set()
         before_end = len(server.lines)
         try:
             server.stop(60.0)

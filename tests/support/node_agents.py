@@ -147,8 +147,8 @@ def node_of(server: LemonbusServer, name: str, prefix: tuple[str, ...] = (), **s
 
 def wait_joined(server: LemonbusServer, node: NodeUnderTest) -> None:
     """Wait until the server has the node, and a worker runs there."""
-    wait_for(partial(joined, server, node.name), f"{node.name} has joined: {node.printed} {node.lines[-3:]}", 30.0)
-    wait_for(node.workers, f"a worker runs on {node.name}", 30.0)
+    wait_for(partial(joined, server, node.name), f"{node.name} has joined: {node.printed} {node.lines[-3:]}", 60.0)
+    wait_for(node.workers, f"a worker runs on {node.name}", 60.0)
 
 
 def node_states(server: LemonbusServer) -> dict[str, str]:
