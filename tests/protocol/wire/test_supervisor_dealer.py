@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,16 +43,14 @@ class PeerOnOtherNode:
 
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[CurveListener]:
-    made = CurveListener(tmp_path)
-    yield made
-    made.close()
+    with closing(CurveListener(tmp_path)) as made:
+        yield made
 
 
 @pytest.fixture
 def peer(head: CurveListener) -> Iterator[PeerOnOtherNode]:
-    made = PeerOnOtherNode(head, KEYS.of_member())
-    yield made
-    made.close()
+    with closing(PeerOnOtherNode(head, KEYS.of_member())) as made:
+        yield made
 
 
 def test_the_last_message_is_read_even_if_the_end_is_noticed_first(head: CurveListener, peer: PeerOnOtherNode) -> None:
@@ -70,8 +69,8 @@ def test_the_last_message_is_read_even_if_the_end_is_noticed_first(head: CurveLi
 
 
 def test_a_refusal_is_told_and_another_connection_is_made(head: CurveListener) -> None:
-    peer = PeerOnOtherNode(head, MemberKeys(KEYS.supervisor.public, curve.new_cluster_keys().member))
-    try:
+    strangers = MemberKeys(KEYS.supervisor.public, curve.new_cluster_keys().member)
+    with closing(PeerOnOtherNode(head, strangers)) as peer:
         for count in (1, 2):
 
             def refused(count: int = count) -> bool:
@@ -80,5 +79,3 @@ def test_a_refusal_is_told_and_another_connection_is_made(head: CurveListener) -
                 return peer.noticed == ["refused"] * count
 
             wait_for(refused, "it is refused")
-    finally:
-        peer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,14 @@ class LinkUnderTest:
 
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[CurveListener]:
-    made = CurveListener(tmp_path)
-    yield made
-    made.close()
+    with closing(CurveListener(tmp_path)) as made:
+        yield made
 
 
 @pytest.fixture
 def agent(head: CurveListener, tmp_path: Path) -> Iterator[LinkUnderTest]:
-    made = LinkUnderTest(head, tmp_path)
-    yield made
-    made.close()
+    with closing(LinkUnderTest(head, tmp_path)) as made:
+        yield made
 
 
 def test_an_order_to_end_arrives_even_if_the_end_of_the_connection_is_noticed_first(

@@ -13,9 +13,9 @@ from protocol.models.recipes import IdleCheck
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from tests.workers.backend_stand_in import backend_stand_in
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends.engine_request import EngineRequest
-from workers.backends.error_texts import ErrorTexts
 from workers.requests.attempt import Attempt
 from workers.requests.worker_requests import WorkerRequests
 
@@ -44,17 +44,8 @@ class Worker:
         self.empty = 0
         context = ProcessContext(Path("/nowhere"), "boot", 1)
         self.requests = WorkerRequests(self.loop, self.bus, context, Settings(), self._emptied)  # type: ignore[arg-type]
-        backend = SimpleNamespace(
-            refusal=lambda *_: None,
+        backend = backend_stand_in(
             servers=(),
-            program="engine",
-            alias="m",
-            most_context=0,
-            key="",
-            error_texts=ErrorTexts(),
-            reported_build="",
-            clock_shift=0,
-            build="",
             slots=4,
             silence=60.0,
             sampling={},

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from protocol.messages.work import Run
+from tests.workers.backend_stand_in import backend_stand_in
 from workers.backends.engine_request import EngineRequest
-from workers.backends.error_texts import ErrorTexts
 from workers.requests.attempt import Attempt, AttemptPhase
 from workers.stream.chunk_translator import ChunkTranslator
 
@@ -25,17 +22,7 @@ class RestartedAnswer:
     def __init__(self, *, stream: bool = True, endpoint: str = "chat/completions") -> None:
         self.sent = b""
         self.body = b""
-        backend: Any = SimpleNamespace(
-            program="the remote server",
-            alias="m",
-            most_context=0,
-            key="",
-            error_texts=ErrorTexts(),
-            reported_build="",
-            clock_shift=0,
-            build="",
-            refusal=lambda *_: None,
-        )
+        backend = backend_stand_in(program="the remote server")
         times = iter(range(10_000))
         run = Run("g", 1, 1, "m", endpoint, "r", stream=stream)
         self.attempt = Attempt(run, b"{}", backend, self, lambda: float(next(times)))  # type: ignore[arg-type]

@@ -22,9 +22,9 @@ from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
+from tests.workers.backend_stand_in import backend_stand_in
 from tests.workers.fake_worker_bus import FakeWorkerBus
 from workers.backends import registry
-from workers.backends.error_texts import ErrorTexts
 from workers.requests.worker_requests import WorkerRequests, possible_causes
 from workers.worker.control import WorkerController
 
@@ -33,20 +33,7 @@ def failing_backend() -> Any:
     def request(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    return SimpleNamespace(
-        servers=(),
-        program="e",
-        alias="m",
-        slots=4,
-        sampling={},
-        most_context=0,
-        key="",
-        error_texts=ErrorTexts(),
-        reported_build="",
-        clock_shift=0,
-        build="",
-        request=request,
-    )
+    return backend_stand_in(servers=(), slots=4, sampling={}, request=request)
 
 
 def ready_session() -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from protocol.failures import Code, LemonbusError
 from protocol.messages.work import BYTE_STREAMS, Run
+from tests.workers.backend_stand_in import backend_stand_in
 from workers.backends.engine_request import EngineRequest
-from workers.backends.error_texts import ErrorTexts
 from workers.backends.registry import DESCRIPTORS
 from workers.requests.engine_answer import EngineAnswer
 
@@ -18,17 +15,7 @@ SOUND = bytes(range(256))
 
 
 def answer(status: int = 200, **headers: bytes) -> EngineAnswer:
-    backend: Any = SimpleNamespace(
-        program="an-engine",
-        alias="m",
-        most_context=0,
-        key="",
-        error_texts=ErrorTexts(),
-        reported_build="",
-        clock_shift=0,
-        build="",
-        refusal=lambda *_: None,
-    )
+    backend = backend_stand_in(program="an-engine")
     times = iter(range(1000))
     (endpoint,) = BYTE_STREAMS
     found = EngineAnswer(Run("g", 1, 1, "m", endpoint, "r", stream=True), backend, lambda: float(next(times)))
