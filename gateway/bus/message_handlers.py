@@ -12,19 +12,16 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import msgspec
-
+from gateway.bus.interfaces import ControlSocket, SessionControl
 from gateway.bus.pending_requests import CUT_OFF_ELSEWHERE_S, CUT_OFF_TIMEOUT_S, PendingRequests
-from gateway.bus.worker_subscriptions import WORKER_ENDED, EventSocket, WorkerSubscriptions
+from gateway.bus.worker_subscriptions import WORKER_ENDED, WorkerSubscriptions
 from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.received_ends import ReceivedEnds
-from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.ids import RequestKey
 from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.caller import KeyUsage
 from protocol.messages.calls import CallResult, Progress
@@ -35,67 +32,6 @@ from protocol.runtime import logs
 
 _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
 """Messages with the number of a request or a call."""
-
-
-class SessionControl(Protocol):
-    """The parts of the session that messages change."""
-
-    def welcomed(
-        self, supervisor_pid: int, code: peers.LoadedCode | None = None, keys: list[ApiKey] | None = None
-    ) -> None:
-        """Admit requests from now on: this supervisor has taken over this process."""
-
-    def server_changed(self, readiness: ServerReadiness) -> None:
-        """Note what the supervisor says about the whole server."""
-
-    def pause_accepting(self) -> None:
-        """Accept no new connections until a supervisor has taken over this process."""
-
-    def send_end(self, message: work.AnswersReceived) -> None:
-        """Tell the supervisor, if it is there, how something ended that was sent before."""
-
-    def rejoin(self) -> None:
-        """Begin anew under another id: the supervisor has given up everything of this process."""
-
-    def drain(self, grace: float, *, replaced: bool = False) -> None:
-        """Admit no more requests; running ones have ``grace`` seconds.
-
-        ``replaced``: this process ends, not the server.
-        """
-
-
-class ControlSocket(EventSocket, Protocol):
-    """The parts of the sockets that the handlers use (``sockets.py``)."""
-
-    def send(self, message: msgspec.Struct, payload: bytes = b"", *, must_arrive: bool = False) -> None:
-        """Send to the supervisor; raises ``LemonbusError`` if its outbox is full, unless the message ``must_arrive``."""
-
-    def read_control(self) -> None:
-        """Deliver what the supervisor has sent."""
-
-    def find_supervisor(self) -> int:
-        """Return the pid of the supervisor that accepts connections now, 0 if there is none."""
-
-    def connect_control(self, snapshot: bytes) -> None:
-        """Say Hello with ``snapshot`` on a new connection to that supervisor."""
-
-    def disconnect_control(self) -> None:
-        """Drop the connection with everything that waits in it, if there is one."""
-
-    def connection_is_broken(self) -> bool:
-        """Return whether that connection has ended, or could not be made."""
-
-    def watch_supervisor(self, pid: int) -> None:
-        """Tell the session when the process with this pid has ended, instead of the one watched before."""
-
-    def use_topic(self, gateway: str, former: str) -> None:
-        """Take the events for this id from now on, and no more for the former one: workers cancel what they do for that."""
-
-    def hold(self, attempt: RequestKey, on: bool) -> None:
-        """Let a worker hold the answer of an attempt, or go on."""
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call back in the hub, in a later iteration of its loop."""
 
 
 class MessageHandlers:

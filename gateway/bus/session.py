@@ -17,7 +17,8 @@ from gevent.event import Event as GreenletEvent
 
 from gateway.bus.admission import GatewayAdmission
 from gateway.bus.calls import BuildMessage, SupervisorCall
-from gateway.bus.message_handlers import ControlSocket, MessageHandlers
+from gateway.bus.interfaces import ControlSocket
+from gateway.bus.message_handlers import MessageHandlers
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.request_dispatcher import RequestDispatcher
 from gateway.bus.supervisor_connection import EndMessage, SupervisorConnection

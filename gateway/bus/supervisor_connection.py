@@ -15,7 +15,7 @@ import time
 from typing import Final
 
 from gateway.bus.calls import OUTCOME_UNKNOWN, SupervisorCall
-from gateway.bus.message_handlers import ControlSocket
+from gateway.bus.interfaces import ControlSocket
 from gateway.bus.pending_requests import PendingRequests
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
