@@ -16,6 +16,8 @@ NODES_MINUTES ?= 1
 # A number makes `make soak` repeat the same requests and faults; without one, they are new each time.
 SEED   ?=
 CASES  ?= 20000
+# The engines in the wheelhouse and in the Debian package.
+EXTRAS ?= llamacpp
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -26,10 +28,12 @@ FOUND  := import sys; sys.exit(sys.version_info < (3, 11))
 # The tests that run with the lowest versions of all dependencies, and with the newest Python: they use every dependency.
 SAMPLE ?= tests/protocol tests/workers tests/gateway tests/server tests/clients
 LOWEST := build/lowest
+# An environment for the programs that build packages.
+BUILD  := build/tools
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster helm manifests clean tools
+.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster helm manifests dist wheelhouse deb packages clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -54,6 +58,10 @@ help:
 	@echo 'make cluster the tests of servers over several machines, in network namespaces; they need root, otherwise they say so'
 	@echo 'make helm    fetch Helm and the schemas of Kubernetes for the tests that need them; if they are not available, it says so'
 	@echo 'make manifests  render deploy/kubernetes from the chart in deploy/helm'
+	@echo 'make dist    dist/: the sdist and the wheel'
+	@echo 'make wheelhouse  build/wheelhouse: all wheels of an installation with EXTRAS (llamacpp), their hashes, and an SBOM'
+	@echo 'make deb     dist/: a package for this release of Debian or Ubuntu'
+	@echo 'make packages  build these, and install them on minimal Debians; needs root, otherwise it says so'
 	@echo 'make screenshots take the pictures of docs/screenshots, after MINUTES (2) of requests'
 	@echo 'make clean   remove everything that the others made'
 
@@ -133,6 +141,20 @@ helm: $(VENV)/.test
 manifests: $(VENV)/.test
 	@$(BIN)/python -m tests.support.kubernetes --write
 
+dist: $(BUILD)/.installed
+	@$(BUILD)/bin/python -m deploy.packages.dist dist
+
+wheelhouse: dist
+	@$(BUILD)/bin/python -m deploy.packages.wheelhouse dist/lemonbus-$$($(PYTHON) -c 'import protocol; print(protocol.RELEASE)')-py3-none-any.whl \
+	  '$(EXTRAS)' build/wheelhouse
+
+# With Debian's own Python, which the package depends on.
+deb: wheelhouse
+	@/usr/bin/python3 -m deploy.packages.debian build/wheelhouse dist
+
+packages: $(VENV)/.test
+	@$(BIN)/python -m tests.packages
+
 # Ray has 300 MB, which no other test needs.
 cluster: export PYTHONDONTWRITEBYTECODE :=
 cluster: $(VENV)/.cluster
@@ -160,6 +182,11 @@ tools:
 $(BIN)/python: | tools
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
 	  || { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install -q pip; }
+
+$(BUILD)/.installed: Makefile | tools
+	@$(PYTHON) -m venv $(BUILD)
+	@$(BUILD)/bin/python -m pip install -qq --disable-pip-version-check 'build >= 1.2.2' 'cyclonedx-bom >= 7.0'
+	@touch $@
 
 # Stamp files: the second time there is nothing to do. A larger installation includes the smaller ones.
 $(VENV)/.serve: $(RECIPE) | $(BIN)/python
