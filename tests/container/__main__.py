@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.bare import pipconfig
 from tests.bare.root import STALE
-from tests.container import compose, image, podman
+from tests.container import compose, image, pod, podman
 from tests.container.podman import Podman
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +49,7 @@ def main() -> int:
                     flush=True,
                 )
                 image.check(machine)
+                pod.check(machine, Path(folder), ROOT / "deploy" / "kubernetes" / "lemonbus.yaml")
                 compose.check(machine, Path(folder), ROOT / "deploy" / "container" / "compose.yaml")
             except AssertionError as wrong:
                 print(f"container: {wrong}", flush=True)
