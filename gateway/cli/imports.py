@@ -15,12 +15,17 @@ from gateway.cli.config_change import ChangedFile, change_file
 from gateway.cli.exit_codes import CommandError
 from gateway.cli.settings import recipe_warnings, resolved_text
 from protocol.config.import_plan import ImportPlan, LeftOut
-from protocol.config.sections import dotted_name
+from protocol.config.sections import MASK, dotted_name
 from protocol.config.toml_edit import UnchangeableError, with_section, with_value, without_value
 from protocol.config.toml_lines import KeyPath
 
+Change = Literal["added", "extended", "replaced", "unchanged", "kept"]
 READY_S: Final = 15.0
 """Seconds in which a server that has read the file must list its models; it takes less than one on a quiet machine."""
+
+
+_KINDS: Final = frozenset({"path", "command", "url", "models"})
+"""Keys that say what a section is: they are never added to one."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -28,10 +33,11 @@ class Step(msgspec.Struct, frozen=True):
 
     setting: str
     """Its dotted name."""
-    change: Literal["added", "replaced", "unchanged", "kept"]
-    """``unchanged``: the file says this already. ``kept``: it says something else, which stays."""
+    change: Change
+    """``unchanged``: the file says this already. ``extended``: it had a part of it, and has the rest now. ``kept``: it says something
+    else, which stays."""
     value: Any
-    """What the plan has."""
+    """What the plan has. Variables of engines are masked."""
 
 
 class Edited(NamedTuple):
@@ -77,15 +83,20 @@ def edited(text: str, plan: ImportPlan, *, replace: bool) -> Edited:
                 text = without_value(text, path)
             if change in ("added", "replaced"):
                 text = with_section(text, path, values, plan.comments.get(path[1], "") if path[0] == "models" else "")
-            steps.append(Step(dotted_name(path), change, values))
+            if change == "extended":
+                for key in values.keys() - given[path[0]][path[1]].keys():
+                    text = with_value(text, (*path, key), values[key])
+            steps.append(Step(dotted_name(path), change, _masked(values)))
     except UnchangeableError as problem:
         raise CommandError(f"the configuration file has a form that cannot be changed here: {problem}") from problem
     return Edited(text, steps, left_out)
 
 
-def _change(
-    given: Mapping[str, Any], path: KeyPath, value: Any, *, replace: bool
-) -> Literal["added", "replaced", "unchanged", "kept"]:
+def _masked(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {**values, **({"env": dict.fromkeys(values["env"], MASK)} if "env" in values else {})}
+
+
+def _change(given: Mapping[str, Any], path: KeyPath, value: Any, *, replace: bool) -> Change:
     present: Any = given
     for name in path:
         if not isinstance(present, dict) or name not in present:
@@ -96,7 +107,11 @@ def _change(
     )
     if covered:
         return "unchanged"
-    return "replaced" if replace else "kept"
+    if replace:
+        return "replaced"
+    both = isinstance(value, dict) and isinstance(present, dict)
+    extends = both and all(key in present and present[key] == value[key] for key in value if key in {*present, *_KINDS})
+    return "extended" if extends else "kept"
 
 
 def _without_conflicts(

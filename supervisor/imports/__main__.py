@@ -30,7 +30,7 @@ def make_plan(source: str, path: str) -> ImportPlan:
             file = given or Path("config.yaml").absolute()
             found = llama_swap.plan(file, llama_swap.read(file), environment)
         case "lemonade":
-            found = lemonade.plan(given or lemonade.default_folders()[0], lemonade.read_folder(given, environment))
+            found = lemonade.plan(lemonade.read_folder(given, environment))
         case _:
             folder = given or lm_studio.default_folder(environment)
             found = lm_studio.plan(folder, lm_studio.read_models(folder))
@@ -45,6 +45,9 @@ def main(words: list[str]) -> int:
         found = make_plan(*words)
     except LemonbusError as problem:
         sys.stderr.write(f"{problem}\n")
+        return EXIT_USAGE
+    except OSError as problem:  # a folder of another user, for example
+        sys.stderr.write(f"{problem.filename}: {problem.strerror}\n")
         return EXIT_USAGE
     sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
     return 0

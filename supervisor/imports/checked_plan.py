@@ -52,7 +52,8 @@ def _removed(plan: ImportPlan, name: str, reason: str) -> bool:
             getattr(plan, kind).pop(section)
             plan.leave(model, f"[{dotted_name((kind, section))}]", reason)
         elif entry:
-            plan.leave(model, f"{key}.{entry} = {printable(str(values[key].pop(entry)), 100)}", reason)
+            value = printable(str(values[key].pop(entry)), 100)
+            plan.leave(model, f"{key}.{entry}" if key == "env" else f"{key}.{entry} = {value}", reason)
             if not values[key]:
                 del values[key]
         else:

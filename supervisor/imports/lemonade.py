@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.config.fields import SECRET_SETTINGS, setting_fields
 from protocol.config.import_plan import ImportPlan
-from protocol.config.settings import LOG_LEVELS, Settings
+from protocol.config.settings import LOG_LEVELS
 from protocol.failures import LemonbusError, printable
 from protocol.models import checkpoints, repository_files
 from protocol.models.checkpoints import HubCheckpoint
@@ -85,6 +86,8 @@ class LemonadeFiles(msgspec.Struct):
     options: dict[str, dict[str, Any]] = {}
     aliases: dict[str, Any] = {}
     config: dict[str, Any] = {}
+    folders: list[Path] = []
+    """Where they are."""
     caches: list[Path] = []
     """Folders of hubs' caches, in which files are looked for."""
 
@@ -105,7 +108,7 @@ def read_folder(folder: Path | None, environment: Mapping[str, str]) -> Lemonade
     read = [read_json(paths[name], kind) if name in paths else {} for name, kind in zip(FILES, kinds, strict=True)]
     found = LemonadeFiles(*read)
     own = found.config.get("models_dir", "auto")
-    homes = [path.parent for path in paths.values()]
+    homes = found.folders = list(dict.fromkeys(path.parent for path in paths.values()))
     found.caches = [
         *([Path(own).expanduser()] if isinstance(own, str) and own not in ("", "auto") else []),
         *([Path(environment["HF_HUB_CACHE"])] if environment.get("HF_HUB_CACHE") else []),
@@ -119,9 +122,9 @@ def read_folder(folder: Path | None, environment: Mapping[str, str]) -> Lemonade
     return found
 
 
-def plan(source: Path, files: LemonadeFiles) -> ImportPlan:
+def plan(files: LemonadeFiles) -> ImportPlan:
     """Return what becomes of these files."""
-    found = ImportPlan(str(source))
+    found = ImportPlan(" and ".join(map(str, files.folders)))
     built_in = catalogue.built_in()
     for key, item in files.models.items():
         name = _bare(key)
@@ -247,7 +250,7 @@ def _add_settings(config: Mapping[str, Any], found: ImportPlan) -> None:
             found.leave("", f"log_level {printable(str(value), 40)}", f"the levels here are {', '.join(LOG_LEVELS)}")
         elif key == "max_loaded_models" and value == -1:
             found.settings[key] = 10_000
-        elif key in _SAME_SETTINGS or key in Settings.__struct_fields__:
+        elif key in _SAME_SETTINGS or key in setting_fields().keys() - SECRET_SETTINGS:
             found.settings[_SAME_SETTINGS.get(key, key)] = value
         elif not isinstance(value, dict) or value.get("enabled"):
             found.leave("", printable(key, 80), "there is no such setting here")

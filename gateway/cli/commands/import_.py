@@ -22,6 +22,7 @@ _SHOWN: Final = 100
 """Characters of a value that are shown."""
 _WORDS: Final = {
     "added": "added",
+    "extended": "added to what is there",
     "replaced": "replaced",
     "unchanged": "there already",
     "kept": "kept: the file says something else",

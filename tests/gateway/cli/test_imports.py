@@ -55,6 +55,33 @@ def test_what_the_file_says_already_stays(text: str, replace: bool, expected: st
     assert found.left_out == []
 
 
+@pytest.mark.parametrize(
+    ("text", "change", "section"),
+    [
+        ("ttl = 3", "extended", {"ttl": 3, "options": {"slots": 2}, "aliases": ["s"]}),
+        ("options = {slots = 2}", "extended", {"options": {"slots": 2}, "aliases": ["s"]}),
+        ("options = {slots = 4}", "kept", {"options": {"slots": 4}}),
+    ],
+)
+def test_a_section_gets_what_it_does_not_say(text: str, change: str, section: dict[str, Any]) -> None:
+    plan = ImportPlan("/", models={"x": {"options": {"slots": 2}, "aliases": ["s"]}})
+    found = edited(f"[models.x]\n{text}\n", plan, replace=False)
+    assert ([step.change for step in found.steps], tomllib.loads(found.text)["models"]["x"]) == ([change], section)
+    assert edited(found.text, plan, replace=False).text == found.text
+
+
+def test_a_section_about_another_model_does_not_become_a_file() -> None:
+    text = "[models.a]\nttl = 3\n"
+    found = edited(text, ImportPlan("/", models={"a": A}), replace=False)
+    assert (found.steps[0].change, found.text) == ("kept", text)
+
+
+def test_variables_of_engines_are_not_shown() -> None:
+    found = edited("", ImportPlan("/", models={"a": {**A, "env": {"TOKEN": "hush"}}}), replace=False)
+    assert "hush" in found.text
+    assert found.steps[0].value == {**A, "env": {"TOKEN": "********"}}
+
+
 def test_everything_else_in_a_file_stays() -> None:
     text = "# ours\nport = 1 # here\r\n[groups.g]\nmodels = ['x']\nswap = true"
     found = edited(text, PLAN, replace=False)

@@ -33,7 +33,7 @@ def planned(root: Path, *, inside: str = "", **files: dict[str, Any]) -> ImportP
         path = root / inside / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
-    found = lemonade.plan(root, lemonade.read_folder(root, {}))
+    found = lemonade.plan(lemonade.read_folder(root, {}))
     checked_plan.remove_refused(found)
     return found
 
@@ -103,6 +103,9 @@ def test_options_and_aliases_of_the_catalogues_models(tmp_path: Path) -> None:
 
 def test_only_chosen_settings_are_carried(tmp_path: Path) -> None:
     config = {
+        "models": {"x": {}},
+        "api_key": "secret",
+        "llamacpp_args": "--no-mmap",
         "config_version": 2,
         "port": 8000,
         "host": "0.0.0.0",
@@ -113,7 +116,7 @@ def test_only_chosen_settings_are_carried(tmp_path: Path) -> None:
         "global_timeout": 900,
         "offline": False,
         "no_broadcast": True,
-        "llamacpp": {"backend": "vulkan", "args": "--no-mmap", "device": "Vulkan0", "cpu_bin": "builtin"},
+        "llamacpp": {"backend": "vulkan", "device": "Vulkan0", "cpu_bin": "builtin"},
         "sdcpp": {"backend": "auto", "steps": 20},
         "whispercpp": {"backend": "nonsense"},
         "telemetry": {"enabled": False},
@@ -131,7 +134,7 @@ def test_only_chosen_settings_are_carried(tmp_path: Path) -> None:
     }
     assert found.remotes == {"fire": {"url": "https://f.example/v1", "api_key_env": "LEMONADE_FIRE_API_KEY"}}
     assert found.models == {"extra.mine": {"options": {"ctx_size": 9}}}
-    named = {"port 8000", "host 0.0.0.0", "no_broadcast", "llamacpp.device", "a cloud provider"}
+    named = {"port 8000", "host 0.0.0.0", "no_broadcast", "llamacpp.device", "a cloud provider", "api_key"}
     assert named < left_out(found).keys()
     assert "whispercpp_backend = nonsense" in left_out(found)
 

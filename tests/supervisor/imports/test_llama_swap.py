@@ -155,7 +155,7 @@ hooks: {on_startup: {preload: [b, c]}}
         "drop": ["top_k"],
     }
     assert found.models["b"] == {"path": "/m/a.gguf", "ttl": 0.0, "preload": True}
-    named = {"name", "new_key", "filters.setParamsByID", "env.LD_PRELOAD = x", "429 beyond concurrencyLimit"}
+    named = {"name", "new_key", "filters.setParamsByID", "env.LD_PRELOAD", "429 beyond concurrencyLimit"}
     assert named <= left_out(found, "a").keys()
 
 
