@@ -22,7 +22,7 @@ ANSWER_S: Final = 120.0
 WORDS: Final = len(scripted_texts.CHAT_WORDS)
 """Tokens of the text that the models repeat."""
 _SETTLE_S: Final = 60.0
-_SERIES: Final = re.compile(r'^lemonbus_engine_memory_bytes{model="([^"]+)",node="([^"]+)"}', re.MULTILINE)
+_SERIES: Final = re.compile(r'^lemonbus_engine_memory_bytes{model="([^"]+)",node="([^"]+)"[^}]*}', re.MULTILINE)
 
 
 class JudgedRequest(NamedTuple):

@@ -41,6 +41,7 @@ class AgentActor:
         self._lock = threading.Lock()
         self._agent: subprocess.Popen[bytes] | None = None
         self._problem = ""
+        self._drains = False
         self._started, self._ended = threading.Event(), threading.Event()
         threading.Timer(UNUSED_S, self._end_if_unused).start()
 
@@ -56,6 +57,13 @@ class AgentActor:
     def wait(self, seconds: float) -> str:
         """Return why the agent has ended, or empty after this many seconds in which it has not."""
         return self._problem if self._ended.wait(seconds) else ""
+
+    def drain(self) -> None:
+        """Tell the agent to end once its streams have ended. A second driver may ask for it again."""
+        with self._lock:
+            if self._agent is not None and not self._drains:
+                self._drains = True
+                self._agent.terminate()
 
     def _run(self, order: str, module: str) -> None:
         try:

@@ -34,6 +34,8 @@ class ClusterNode(NamedTuple):
     labels: dict[str, str]
     resources: dict[str, float]
     """All of them, Ray's own included."""
+    draining: bool = False
+    """Whether Ray is about to end there: it starts nothing more, and waits for its actors, but not for long."""
 
     @property
     def custom_resources(self) -> dict[str, float]:
@@ -95,10 +97,18 @@ class AgentPlan:
             others = [each for each in nodes if each.id in remaining]
             name = node_name(node, others, {each.name for each in self.agents.values()})
             self.agents[node.id] = PlannedAgent(node, name, now)
+        for node in nodes:
+            if node.id in self.agents:
+                self.agents[node.id].node = node
+
+    def draining(self) -> list[str]:
+        """Return the nodes where Ray is about to end."""
+        return [id_ for id_, agent in self.agents.items() if agent.node.draining]
 
     def due(self, now: float) -> list[PlannedAgent]:
         """Return the agents to start now."""
-        return [agent for agent in self.agents.values() if agent.due is not None and agent.due <= now]
+        waiting = [agent for agent in self.agents.values() if agent.due is not None and agent.due <= now]
+        return [agent for agent in waiting if not agent.node.draining]
 
     def starting(self, node: str, now: float) -> None:
         """Take note that the agent of a node is being started."""

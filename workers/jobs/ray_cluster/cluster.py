@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import ray
+from ray._private import state
 from ray.autoscaler import sdk
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -41,7 +42,7 @@ def connect(gcs: str, namespace: str) -> None:
 
 def living_nodes() -> list[ClusterNode]:
     """Return the living nodes other than the one of this process. Hangs while the cluster's head is away."""
-    own = ray.get_runtime_context().get_node_id()
+    own, draining = ray.get_runtime_context().get_node_id(), _draining_nodes()
     return [
         ClusterNode(
             each["NodeID"],
@@ -50,10 +51,17 @@ def living_nodes() -> list[ClusterNode]:
             each["NodeManagerHostname"],
             each["Labels"],
             each["Resources"],
+            each["NodeID"] in draining,
         )
         for each in ray.nodes()
         if each["Alive"] and each["NodeID"] != own
     ]
+
+
+def _draining_nodes() -> Collection[str]:
+    """Return the nodes where Ray is about to end. Only an inner function of Ray tells; without it, agents end with their raylet."""
+    ask = getattr(getattr(state, "state", None), "get_draining_nodes", dict)
+    return set(ask())
 
 
 def request_resources(bundles: Sequence[dict[str, float]]) -> None:
@@ -83,6 +91,11 @@ class NodeActor:
             return str(ray.get(self.question, timeout=_PROBE_S))
         except Exception as problem:
             raise RayError(f"the actor of Ray that holds its agent has ended: {_first_line(problem)}") from problem
+
+    def drain(self) -> None:
+        """Tell the agent to end once its streams have ended. Does not wait."""
+        with contextlib.suppress(Exception):
+            self._handle.drain.remote()
 
     def kill(self) -> None:
         """End the actor, and its agent with it. Does not wait."""

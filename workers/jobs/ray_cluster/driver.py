@@ -50,6 +50,8 @@ class RayDriver:
         self._plan = AgentPlan()
         self._actors: dict[str, NodeActor] = {}
         """Ray's id of a node → the actor there."""
+        self._draining: set[str] = set()
+        """Nodes where Ray is about to end, and whose agents were told to end."""
         self._reported: RayClusterReport | None = None
         self._bundles: list[dict[str, float]] | None = []
         """What the autoscaler is still to be told. First: nothing, instead of what a server that was killed has left there."""
@@ -97,6 +99,7 @@ class RayDriver:
             actor = self._actors.pop(node)
             if actor.starts:
                 actor.kill()
+        self._drain()
         for agent in self._plan.due(time.monotonic()):
             self._start(agent)
         for node, actor in self._actors.items():
@@ -107,6 +110,15 @@ class RayDriver:
             self._requested = bool(bundles)
             cluster.request_resources(bundles)
         self._tell("")
+
+    def _drain(self) -> None:
+        """Tell the agents to end where Ray is about to end."""
+        draining = set(self._plan.draining())
+        for node in draining - self._draining:
+            log.info("Ray is about to end on a node", node=self._plan.agents[node].name)
+            if node in self._actors:
+                self._actors[node].drain()
+        self._draining = draining
 
     def _start(self, agent: PlannedAgent) -> None:
         node, name = agent.node.id, f"{self._boot}-{agent.node.id}"

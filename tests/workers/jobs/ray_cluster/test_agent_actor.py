@@ -40,10 +40,11 @@ os.rename(os.environ["REPORT"] + ".new", os.environ["REPORT"])
 time.sleep(600)
 """
 ACTOR = """
-import sys, time
+import signal, sys, time
 from workers.jobs.ray_cluster.agent_actor import AgentActor
 actor = AgentActor()
 print(repr(actor.start(sys.argv[1], "stand_in_agent")), flush=True)
+signal.signal(signal.SIGUSR1, lambda *_: [actor.drain() for _ in range(2)])
 print(actor.wait(600), flush=True)
 time.sleep(600)
 """
@@ -122,6 +123,13 @@ def test_the_end_of_an_agent_is_explained_and_ends_the_actor(actor: Actor, numbe
     os.kill(int(str(actor.report()["pid"])), number)
     assert actor.output.readline() == expected
     assert actor.process.wait(agent_actor.LAST_ANSWER_S + 15) == 0
+
+
+def test_an_agent_whose_actor_drains_is_told_to_end(actor: Actor) -> None:
+    assert actor.output.readline() == "''\n"
+    actor.report()
+    actor.process.send_signal(signal.SIGUSR1)
+    assert actor.output.readline() == "its agent ended with exit code 7\n"
 
 
 def test_an_agent_that_the_server_refuses_is_explained() -> None:

@@ -131,3 +131,16 @@ def test_a_node_keeps_its_name_while_it_lives() -> None:
 def test_custom_resources_are_those_that_the_operator_has_declared() -> None:
     resources = {"CPU": 4.0, "GPU": 1.0, "memory": 1.0, "object_store_memory": 1.0, "node:10.0.0.1": 1.0, "npu": 2.0}
     assert node()._replace(resources=resources).custom_resources == {"npu": 2.0}
+
+
+def test_a_node_where_ray_is_about_to_end_gets_no_other_agent() -> None:
+    plan, first = AgentPlan(), node(1)
+    plan.nodes_seen([first], 0.0)
+    plan.starting(first.id, 0.0)
+    plan.runs(first.id)
+    plan.nodes_seen([first._replace(draining=True)], 100.0)
+    assert plan.draining() == [first.id]
+    plan.ended(first.id, "its agent ended with exit code 0", 100.0)
+    assert plan.due(1000.0) == []
+    plan.nodes_seen([first], 1001.0)
+    assert (plan.draining(), [agent.node for agent in plan.due(1001.0)]) == ([], [first])
