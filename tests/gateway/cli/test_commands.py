@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -87,14 +85,6 @@ def test_a_missing_model_is_wrong_usage(lemonbus: Ends, command: str) -> None:
 
 
 CALLS = [["status"], ["list"], ["load", "A"], ["unload", "A"], ["pull", "A"], ["run", "A", "hi"], ["logs"]]
-
-
-@pytest.fixture
-def free_port() -> Iterator[int]:
-    """A port that is bound without a listener, so that no other process can listen there."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
 
 
 @pytest.mark.parametrize("arguments", CALLS, ids=lambda words: words[0])
