@@ -43,6 +43,11 @@ GONE: Final = line("worker gone", why="SIGKILL", model="chat")
     [
         ([fault(NODE)], [LOST], failed("node_lost")),
         ([fault(WORKER, model="chat")], [GONE], failed("worker_gone")),
+        (
+            [fault(NODE)],
+            [line("node lost", why="node gpu1 has not reported to this supervisor")],
+            failed("worker_gone"),
+        ),
         ([fault(ENGINE)], [], failed("backend_died")),
         ([fault(FaultKind.DRAIN, "gpu2")], [], failed("no_suitable_node", status=503)),
         ([fault(FaultKind.UNLOAD, EVERYWHERE, "chat")], [], failed("unloaded", status=503)),

@@ -39,7 +39,7 @@ SERVES_S: Final = 10.0
 BACK_S: Final = 60.0
 """Within this time after a fault, a node is in the server again."""
 LEAVES_S: Final = 80.0
-"""Within this time after a node was told to drain, it has no model: the longest streams must end, and engines may be stopped."""
+"""Within this time after a node was told to drain or to leave, it has no model: the longest streams must end, and engines may be stopped."""
 AGREES_S: Final = 40.0
 """Within this time after a round, there is a moment at which health and metrics agree with the processes."""
 DRAINED_S: Final = (2.0, 5.0)
@@ -186,7 +186,7 @@ class NodeFaults(threading.Thread):
     def _leave(self, node: NodeUnderTest, _link: TcpLink, _amount: float) -> None:
         with self._history.fault(FaultKind.NODE, node.name, "told a node to leave"):
             node.process.send_signal(signal.SIGTERM)
-            if (status := node.wait_end()) != 0:
+            if (status := node.wait_end(LEAVES_S)) != 0:
                 self._history.violate(f"an agent that was told to leave ended with {status}")
             self._come_back(node)
 

@@ -110,9 +110,9 @@ class NodeUnderTest:
         pids = {worker.pid for worker in self.workers()}
         return [each for each in self.process_tree() if each.parent in pids]
 
-    def wait_end(self) -> int:
+    def wait_end(self, deadline: float = END) -> int:
         """Wait for the agent's end; return its exit status."""
-        return self.process.wait(END)
+        return self.process.wait(deadline)
 
     def assert_nothing_left(self, deadline: float = 15.0) -> None:
         what = f"no process of node {self.name} is left"
