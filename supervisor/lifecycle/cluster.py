@@ -32,6 +32,7 @@ from supervisor.peers.handshake import Handshake
 from supervisor.persistence import cluster_run
 from supervisor.persistence.cluster_run import ClusterRun
 from supervisor.processes.local_placement import LocalPlacement
+from supervisor.processes.spooled_bodies import SpooledBodies
 from supervisor.recovery.taken_over_jobs import TakeOverJob
 from supervisor.recovery.taken_over_nodes import TakenOverNodes
 
@@ -90,6 +91,7 @@ class Cluster(RemoteNodes):
             record=components.record,
             key_file=components.key_file,
         )
+        self._bodies = SpooledBodies(components.loop, components.process_context)
         self._senders = FileSenders(components.loop, components.jobs, components.bus, self._closing)
         self._transfers = FileTransfers(
             loop=components.loop,
@@ -171,6 +173,10 @@ class Cluster(RemoteNodes):
     def paths_at(self, node: str, spec: ModelSpec) -> Mapping[str, str]:
         """See :meth:`RemoteNodes.paths_at`."""
         return self.node_files.paths(node, spec)
+
+    def read_body(self, file: str, use: Callable[[bytes | Exception], None]) -> None:
+        """See :meth:`RemoteNodes.read_body`."""
+        self._bodies.read(file, use)
 
     def devices_at(self, node: str, use: Callable[[list[EngineDevice]], None]) -> None:
         """See :meth:`RemoteNodes.devices_at`."""

@@ -47,7 +47,6 @@ from supervisor.models.registry import ModelRegistry
 from supervisor.overview.running_tokens import RunningTokens
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.persistence.state_writer import StateWriter
-from supervisor.processes import stale_files
 from supervisor.processes.fingerprints import gateway_fingerprint, worker_fingerprint
 from supervisor.processes.gateway_process import GatewayProcess
 from supervisor.processes.keeper_children import KeeperChild
@@ -173,7 +172,6 @@ class Components:
             with_devices=self.devices.for_engines,
             nodes=self.nodes,
         )
-        self.effects.read_body = partial(stale_files.read_body, self.process_context)
         measurements = DeviceMeasurements(self.scheduler.view, self.models.measured, self.held.on_devices)
         self.devices.on_read = lambda asked_at: measurements.devices_read(asked_at, self.loop.now())
         reader = MemoryReader(self.memory, self.devices, self.held.all, self.scheduler, self.nodes.read_memory)

@@ -88,6 +88,9 @@ class RemoteNodes:
     def devices_at(self, node: str, use: Callable[[list[EngineDevice]], None]) -> None:
         """Call ``use`` with the devices of a node that engines may compute on, once they are known."""
 
+    def read_body(self, file: str, use: Callable[[bytes | Exception], None]) -> None:
+        """Call ``use`` with the body of a request that a gateway has put into a file, or with the OSError that says why not."""
+
     def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
         """Ask the cluster engine for further nodes."""
 

@@ -5,6 +5,7 @@ An effect that raises is logged and counted, and the others are carried out anyw
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
@@ -59,6 +60,9 @@ class NodeEffects(Protocol):
     def devices_at(self, node: str, use: Callable[[list[EngineDevice]], None]) -> None:
         """Call ``use`` with the devices of a node that engines may compute on, once they are known."""
 
+    def read_body(self, file: str, use: Callable[[bytes | Exception], None]) -> None:
+        """Call ``use`` with the body of a request that a gateway has put into a file, or with the OSError that says why not."""
+
     def request_resources(self, bundles: Sequence[Mapping[str, float]]) -> None:
         """Ask the cluster engine for further nodes."""
 
@@ -92,8 +96,8 @@ class EffectExecutor:
         self._grant_notices, self._internal_calls, self._errors = grant_notices, internal_calls, errors
         self._answer, self._barrier, self._record, self._fetch = answer, barrier, record, fetch
         self._with_devices, self._nodes = with_devices, nodes
-        self.read_body: Callable[[str], bytes] = lambda _file: b""
-        """Returns the body of a request that a gateway has put into a file; raises OSError."""
+        self._held: dict[str, deque[SendMessage]] = {}
+        """Worker on another node → what it gets after the request whose body is being read."""
 
     def execute(self, effects: Iterable[Effect]) -> None:
         """Carry out effects of the scheduler."""
@@ -106,7 +110,10 @@ class EffectExecutor:
     def _execute(self, effect: Effect) -> None:  # noqa: C901, PLR0912 - one case for each effect
         match effect:
             case SendMessage(peer, message, payload):
-                self._send(peer, message, payload)
+                if peer in self._held:
+                    self._held[peer].append(effect)
+                else:
+                    self._send(peer, message, payload)
             case NotifyGrant(gateway, grant):
                 self._grant_notices.add(gateway, grant)
             case AnswerCall(peer, number, report, after):
@@ -148,7 +155,9 @@ class EffectExecutor:
         if peer:
             if isinstance(message, Run):
                 if message.spool and self._workers.node_of(peer) != HEAD:
-                    message, payload = self._with_body(message)
+                    self._held[peer] = deque()
+                    self._nodes.read_body(message.spool, partial(self._body_read, peer, message))
+                    return
             elif isinstance(message, StartEngine):
                 rules = self._models.configuration.request_rules(message.spec)
                 self._bus.send(peer, SetRequestRules(rules))
@@ -166,13 +175,19 @@ class EffectExecutor:
         paths = self._nodes.paths_at(node, message.spec) if node != HEAD else {}
         return structs.replace(message, paths=dict(paths)) if paths else message
 
-    def _with_body(self, run: Run) -> tuple[Run, bytes]:
-        """Return a request with its body, which a worker on another node cannot read from the file."""
-        try:
-            return structs.replace(run, spool=""), self.read_body(run.spool)
-        except OSError as problem:  # the worker will say so to the gateway
-            log.warning("the file with a request's body is missing", request_id=run.label, problem=problem.strerror)
-            return run, b""
+    def _body_read(self, worker: str, run: Run, body: bytes | Exception) -> None:
+        """Send a request with its body, which a worker on another node cannot read from the file, and what was to come after it."""
+        if isinstance(body, Exception):  # the worker will say so to the gateway
+            log.warning("the file with a request's body cannot be read", request_id=run.label, problem=str(body))
+            self._bus.send(worker, run)
+        else:
+            self._bus.send(worker, structs.replace(run, spool=""), body)
+        held = self._held.pop(worker)
+        while held:
+            if worker in self._held:  # another request whose body is being read
+                self._held[worker].extend(held)
+                return
+            self.execute([held.popleft()])
 
     def _report(self, peer: str, number: int, report: object) -> None:
         if peer:

@@ -12,7 +12,7 @@ import structlog
 
 from protocol.failures import Code, Failure
 from protocol.messages.peers import CheckModel, SetRequestRules, Shutdown, StartEngine
-from protocol.messages.work import GrantedAttempt, Refused, Run
+from protocol.messages.work import Cancel, GrantedAttempt, Refused, Run
 from protocol.models.memory import EngineDevice
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec
@@ -124,6 +124,7 @@ def test_a_check_knows_the_devices_of_the_machine() -> None:
 
 
 RUN = Run("g1", 1, 1, "m", "chat/completions", "r1", spool="g1-1")
+CANCEL = Cancel("g1", 1, 1, "the client left")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_a_worker_on_another_node_gets_a_body_instead_of_its_file(node: str, sen
     parts = Mock()
     parts.workers.node_of.return_value = node
     made = executor(parts)
-    made.read_body = lambda file: b"body of " + file.encode()
+    parts.nodes.read_body = lambda file, use: use(b"body of " + file.encode())
     made.execute([effects.SendMessage("w1", RUN)])
     assert parts.bus.mock_calls == [sent]
 
@@ -146,9 +147,34 @@ def test_a_body_whose_file_is_gone_is_missed_by_the_worker() -> None:
     parts = Mock()
     parts.workers.node_of.return_value = "gpu2"
     made = executor(parts)
-    made.read_body = Mock(side_effect=FileNotFoundError)
+    parts.nodes.read_body = lambda _file, use: use(FileNotFoundError())
     made.execute([effects.SendMessage("w1", RUN)])
-    assert parts.bus.mock_calls == [call.send("w1", RUN, b"")]
+    assert parts.bus.mock_calls == [call.send("w1", RUN)]
+
+
+def test_while_a_body_is_read_only_its_worker_waits_and_gets_its_messages_in_order() -> None:
+    parts = Mock()
+    parts.workers.node_of.return_value = "gpu2"
+    made = executor(parts)
+    reads: dict[str, Callable[[bytes | Exception], None]] = {}
+    parts.nodes.read_body = reads.__setitem__
+    second = msgspec.structs.replace(RUN, number=2, spool="g1-2")
+    end = Shutdown(0.0, "end")
+    run_1, run_2 = (msgspec.structs.replace(each, spool="") for each in (RUN, second))
+    made.execute([effects.SendMessage("w1", each) for each in (RUN, CANCEL, second, end)])
+    made.execute([effects.SendMessage("w2", CANCEL)])
+    assert parts.bus.mock_calls == [call.send("w2", CANCEL, b"")]
+    reads.pop("g1-1")(b"1")
+    assert parts.bus.mock_calls[1:] == [call.send("w1", run_1, b"1"), call.send("w1", CANCEL, b"")]
+    made.execute([effects.SendMessage("w1", CANCEL)])
+    reads.pop("g1-2")(b"2")
+    assert parts.bus.mock_calls[3:] == [
+        call.send("w1", run_2, b"2"),
+        call.send("w1", end, b""),
+        call.send("w1", CANCEL, b""),
+    ]
+    made.execute([effects.SendMessage("w1", end)])
+    assert parts.bus.mock_calls[6:] == [call.send("w1", end, b"")]
 
 
 @pytest.mark.parametrize("message", [CheckModel(SPEC), StartEngine(SPEC, age=1.0)])
