@@ -108,7 +108,7 @@ class LoadInProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     replica: int = 0
     """The number of the engine, if it is not the first one of its model."""
     node: str = ""
-    """Where it is loaded, or where its files are copied to; empty before that is chosen, and on a server with one machine."""
+    """Where it is loaded, where its files are copied to, or the lost one that it waits for; empty before that is chosen, and on a server with one machine."""
 
 
 class FailedModel(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -223,6 +223,8 @@ class LoadStage(enum.StrEnum):
 
     QUEUED = "queued"
     """It has no worker yet."""
+    WAITING_FOR_NODE = "waiting for node"
+    """For one that was lost, since no other one suits the model. ``done`` and ``total``: for how long, and at most."""
     COPYING = "copying files"
     """To the node where it will be loaded."""
     CHECKING = "checking"

@@ -109,7 +109,7 @@ class LoadEntry(msgspec.Struct):
     replica: int | msgspec.UnsetType = msgspec.UNSET
     """The number of the engine, if it is not the first one of its model."""
     node: str | msgspec.UnsetType = msgspec.UNSET
-    """On a server of several machines: where it is loaded, or where its files are copied to."""
+    """On a server of several machines: where it is loaded, where its files are copied to, or the lost one that it waits for."""
 
 
 def loaded_model_entry(model: RunningModel, *, addresses: bool, detail: bool) -> LoadedModelEntry:

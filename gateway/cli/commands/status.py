@@ -11,7 +11,7 @@ from gateway.api.lemonade.health import OperatorHealth, ServerHealth, show_healt
 from gateway.api.lemonade.model_entries import FailedModelEntry, LoadedModelEntry, LoadEntry, RunningModelEntry
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, last_lines
-from gateway.cli.live.words import NO_MODEL
+from gateway.cli.live.words import NO_MODEL, stage_of
 from gateway.cli.options import json_option, server_option
 from protocol.messages.health import EngineDeaths, ReplicaReport
 from protocol.messages.peers import Peer
@@ -115,7 +115,7 @@ def _loads(loads: list[LoadEntry]) -> None:
         rows = [
             (
                 load.model_name + (f" (replica {load.replica})" if load.replica else ""),
-                load.stage + (f" ({output.plain(load.node)})" if load.node else ""),
+                stage_of(load.stage, output.plain(load.node) if load.node else "", load.done),
                 output.duration(load.age_seconds),
                 f"{load.done} of {load.total} {load.unit}" if load.total else "-",
                 load.waiting,

@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.cli.output import duration
 from protocol.messages.model_overview import ModelOverview
+from protocol.messages.peers import LoadStage
 
 ABSENT: Final = "absent"
 NO_MODEL: Final = "No model is loaded; the first request for one loads it."
@@ -24,12 +25,20 @@ def state_of(model: ModelOverview, now: float) -> str:
     """Return a model's state; while it is loaded, with the stage, the progress and the age of the load."""
     if model.load is not None:
         load = model.load
-        done = f" {load.done / load.total:.0%}" if load.total else ""
-        where = f" ({load.node})" if load.node else ""
+        of_stage = load.total and load.stage is not LoadStage.WAITING_FOR_NODE
+        done = f" {load.done / load.total:.0%}" if of_stage else ""
+        where = stage_of(load.stage, load.node, load.done).removeprefix(load.stage)
         return f"{load.stage}{done}{where}, {duration(max(0.0, now - load.asked_at))}"
     if model.state == ABSENT:
         return "failed" if model.failure else "not loaded"
     return _STATES.get(model.state, model.state)
+
+
+def stage_of(stage: LoadStage, node: str, done: int) -> str:
+    """Return the stage of a load, with its node. ``done``: the load's, which for a lost node is the seconds since then."""
+    if stage is LoadStage.WAITING_FOR_NODE:
+        return f"{stage} {node}, lost {duration(done)} ago"
+    return f"{stage} ({node})" if node else stage
 
 
 def use_of(model: ModelOverview, now: float) -> str:

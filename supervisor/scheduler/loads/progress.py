@@ -7,8 +7,9 @@ from typing import Final
 from msgspec import structs
 
 from protocol.messages.health import LoadInProgress
-from protocol.messages.peers import LoadStage
+from protocol.messages.peers import LoadProgressed, LoadStage
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
+from supervisor.scheduler.nodes.suitability import NODE_RETURN_S, awaited_node, suitable_nodes
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.state import SchedulerState
 
@@ -32,23 +33,36 @@ def loads_in_progress(state: SchedulerState, now: float) -> list[LoadInProgress]
 def _shown(state: SchedulerState, model: ScheduledModel, now: float) -> LoadInProgress:
     age = now - model.load_began if model.load_began is not None else 0.0
     waiting = len(model.queue) + len(model.loaders) if model.is_lead else 0
+    loading = model.worker.progress if model.worker is not None and model.state is ModelState.LOADING else None
     copying = state.copies.get((model.name, model.search.node))
     if model.state is ModelState.CHECKED:
         stage = LoadStage.WAITING_FOR_MEMORY if model.lacks_memory else LoadStage.WAITING
     else:
         stage = _STAGES.get(model.state, LoadStage.STARTING)
-    replica = model.number if model.number > 1 else 0
     node = model.worker.node if model.worker is not None else model.search.node
+    progress = copying or loading
+    if lost := _awaited_node(state, model, now):
+        node, progress = lost
+    replica = model.number if model.number > 1 else 0
     shown = LoadInProgress(
         model.name,
         stage,
         round(age, 3),
         waiting,
         replica=replica,
-        node=node if len(state.nodes) > 1 else "",
+        node=node if len(state.nodes) > 1 or lost else "",
     )
-    loading = model.worker.progress if model.worker is not None and model.state is ModelState.LOADING else None
-    progress = copying or loading
     if progress is None:
         return shown
     return structs.replace(shown, stage=progress.stage, done=progress.done, total=progress.total, unit=progress.unit)
+
+
+def _awaited_node(state: SchedulerState, model: ScheduledModel, now: float) -> tuple[str, LoadProgressed] | None:
+    """Return the lost node that a model waits for, and for how long; None if it waits for none."""
+    if not state.lost_nodes or model.state is not ModelState.QUEUED or model.worker is not None or model.spec is None:
+        return None
+    awaited = awaited_node(state, model.spec, now)
+    if awaited is None or suitable_nodes(state, model, model.spec, now):
+        return None
+    name, node = awaited
+    return name, LoadProgressed(LoadStage.WAITING_FOR_NODE, int(now - node.at), int(NODE_RETURN_S), "s")

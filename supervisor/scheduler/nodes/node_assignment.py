@@ -26,7 +26,7 @@ from supervisor.scheduler.nodes.node_choice import Effort, Offer, offer_of
 from supervisor.scheduler.nodes.node_comparisons import are_read, compares_now
 from supervisor.scheduler.nodes.node_views import NodeViews, request_of
 from supervisor.scheduler.nodes.reservations import LAST_POSITION, Position
-from supervisor.scheduler.nodes.suitability import lost_nodes, obstacle, suitable_nodes, suits
+from supervisor.scheduler.nodes.suitability import awaited_node, lost_nodes, obstacle, suitable_nodes, suits
 from supervisor.scheduler.nodes.unmet_demand import bundle_of
 from supervisor.scheduler.queue import answers
 from supervisor.scheduler.replicas import replication
@@ -35,8 +35,6 @@ from supervisor.scheduler.state import SchedulerState
 
 NODE_RETRY_S: Final = 30.0
 """When a client may ask again for a model that no present node suits."""
-NODE_RETURN_S: Final = 30.0
-"""What waits for a model that only lost nodes suit is refused when the last of them has been lost for this long."""
 _ROUNDING: Final = 256
 """Bytes by which what a model needs on another node may differ from what it needs where it was checked."""
 _MAX_NAMED: Final = 4
@@ -72,7 +70,7 @@ class NodeAssignment:
             search.node = ""
             nodes = suitable_nodes(self._state, model, spec, self._now)
             if not nodes:
-                if model.is_lead and self._waits_for_lost(spec):
+                if model.is_lead and awaited_node(self._state, spec, self._now) is not None:
                     self.note_unmet(model, spec, node_choice.estimate_of_size(spec.size))
                 else:
                     self._refuse(model, spec)
@@ -247,10 +245,6 @@ class NodeAssignment:
             copies[model.name, name] = LoadProgressed(LoadStage.COPYING)
             self._state.emit(FetchFiles(model.name, spec, name))
         return False
-
-    def _waits_for_lost(self, spec: ModelSpec) -> bool:
-        """Return whether a node that suits a model was lost a moment ago, so that what waits for the model goes on waiting."""
-        return any(self._now - node.at < NODE_RETURN_S for _, node in lost_nodes(self._state, spec))
 
     def _refuse(self, model: ScheduledModel, spec: ModelSpec) -> None:
         """Refuse what waits for a model that no node suits. One that is only kept loaded waits for such a node."""

@@ -7,6 +7,7 @@ for the few nodes and models that have trouble.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import structs
 
@@ -17,6 +18,9 @@ from supervisor.scheduler.nodes.node_search import SuitedNodes
 from supervisor.scheduler.scheduled_model import ScheduledModel
 from supervisor.scheduler.scheduler_node import LostNode
 from supervisor.scheduler.state import SchedulerState
+
+NODE_RETURN_S: Final = 30.0
+"""What waits for a model that only lost nodes suit is refused when the last of them has been lost for this long."""
 
 
 def suitable_nodes(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, now: float) -> Sequence[str]:
@@ -44,6 +48,12 @@ def suits(state: SchedulerState, model: ScheduledModel, spec: ModelSpec, name: s
 def lost_nodes(state: SchedulerState, spec: ModelSpec) -> list[tuple[str, LostNode]]:
     """Return the lost nodes that could run a model; the one that was lost last is the last."""
     return [(name, node) for name, node in state.lost_nodes.items() if not unsuitable(spec.needs, node.facts)]
+
+
+def awaited_node(state: SchedulerState, spec: ModelSpec, now: float) -> tuple[str, LostNode] | None:
+    """Return the lost node that what waits for a model goes on waiting for, if no present one suits it; None: it waits no longer."""
+    lost = lost_nodes(state, spec)
+    return lost[-1] if lost and now - lost[-1][1].at < NODE_RETURN_S else None
 
 
 def _suited(state: SchedulerState, model: ScheduledModel, spec: ModelSpec) -> Sequence[str]:

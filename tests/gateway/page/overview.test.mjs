@@ -30,6 +30,8 @@ test('requests wait for a load', () => {
   const load = { stage: 'loading', asked_at: now - 34, done: 42, total: 100 };
   assert.deepEqual(texts({ state: 'loading', load, waiting: 3 }), ['3 requests wait for its load: the engine loads the weights (42 %), for 34 s.']);
   assert.deepEqual(texts({ state: 'checked', load: { stage: 'waiting for memory', asked_at: now - 3 } }), ['Loading: waits for memory: other models must be unloaded first, for 3 s.']);
+  const lost = { stage: 'waiting for node', node: 'gpu1', done: 12, total: 30, asked_at: now - 3 };
+  assert.deepEqual(texts({ state: 'queued', load: lost, waiting: 2 }), ['2 requests wait for its load: waits for gpu1, which was lost 12 s ago, for 3 s.']);
   assert.deepEqual(texts({ state: 'queued', load: { stage: 'a stage of tomorrow', asked_at: now } }), ['Loading: a stage of tomorrow, for 0 s.']);
 });
 

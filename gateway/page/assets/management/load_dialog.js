@@ -3,7 +3,7 @@ import { curlBox } from "../curl_box.js";
 import { openDialog } from "../dialog.js";
 import { debounced, element, setText } from "../dom.js";
 import { age } from "../format.js";
-import { STAGES } from "../overview/diagnosis.js";
+import { stageInWords } from "../overview/diagnosis.js";
 import { checkbox, field, select } from "../fields.js";
 import { planElements } from "./plan.js";
 import { configuration, load, optionValue } from "./requests.js";
@@ -168,11 +168,10 @@ class LoadForm {
   #showProgress(store) {
     if (!this.loading) return;
     const live = store.overview?.models?.[this.#name];
-    const { stage, done, total, unit, node } = live?.load ?? {};
-    const amount = total ? `, ${done} of ${total} ${unit}` : "";
-    const doing = live?.state === "downloading" ? "its files are downloaded first" : (STAGES[stage] ?? "the load begins");
-    const where = node ? `, on ${node}` : "";
-    setText(this.progress, `Loading for ${age((Date.now() - this.loading) / 1000)}: ${doing}${amount}${where}. You may close this dialog: the load goes on.`);
+    const load = live?.load;
+    const begun = load ? stageInWords(load, `, ${load.done} of ${load.total} ${load.unit}`) : "the load begins";
+    const doing = live?.state === "downloading" ? "its files are downloaded first" : begun;
+    setText(this.progress, `Loading for ${age((Date.now() - this.loading) / 1000)}: ${doing}. You may close this dialog: the load goes on.`);
   }
 }
 

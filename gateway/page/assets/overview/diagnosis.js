@@ -26,6 +26,7 @@ export const STATES = {
 // A stage of a load → what happens in it.
 export const STAGES = {
   queued: "waits for a worker",
+  "waiting for node": "waits for a machine that was lost",
   "copying files": "its files are copied",
   checking: "its files are checked",
   "waiting for memory": "waits for memory: other models must be unloaded first",
@@ -79,11 +80,15 @@ function queue({ state, slots = 0, running = 0, waiting = 0, queue: shares = [],
   return { rank: 2, kind: "slots", tone: "warn", text: `${plural(waiting, "request waits", "requests wait")} for a slot.${full}${about}` };
 }
 
+// Returns what happens in a load, and where. `amount`: how much of it is done, shown if that is known.
+export function stageInWords({ stage, node, done, total }, amount) {
+  if (stage === "waiting for node") return `waits for ${node}, which was lost ${age(done)} ago`;
+  return `${STAGES[stage] || stage}${node ? ` (${node})` : ""}${total ? amount : ""}`;
+}
+
 function load({ load: found, waiting = 0 }, now) {
   if (!found) return null;
-  const done = found.total ? ` (${percent(share(found.done, found.total))})` : "";
-  const where = found.node ? ` (${found.node})` : "";
-  const stage = `${STAGES[found.stage] || found.stage}${where}${done}, for ${age(now - found.asked_at)}`;
+  const stage = `${stageInWords(found, ` (${percent(share(found.done, found.total))})`)}, for ${age(now - found.asked_at)}`;
   if (!waiting) return { rank: 5, kind: "load", tone: "info", text: `Loading: ${stage}.` };
   return { rank: 3, kind: "load", tone: "warn", text: `${plural(waiting, "request waits", "requests wait")} for its load: ${stage}.` };
 }

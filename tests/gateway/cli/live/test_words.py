@@ -22,6 +22,10 @@ ABSENT = ModelOverview("absent")
         (LOADING, "loading 30%, 42 s"),
         (replace(LOADING, load=ModelLoad(LoadStage.WAITING_FOR_MEMORY, NOW - 75)), "waiting for memory, 1 min"),
         (replace(LOADING, load=ModelLoad(LoadStage.COPYING, NOW - 75, node="gpu1")), "copying files (gpu1), 1 min"),
+        (
+            replace(LOADING, load=ModelLoad(LoadStage.WAITING_FOR_NODE, NOW - 3, done=12, total=30, node="gpu1")),
+            "waiting for node gpu1, lost 12 s ago, 3 s",
+        ),
         (BROKEN, "failed"),
         (ABSENT, "not loaded"),
         (replace(BUSY, state="restarting"), "engine restarts"),

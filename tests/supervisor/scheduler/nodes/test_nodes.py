@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.messages.peers import LoadStage
 from protocol.models.memory import HOST
 from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.worker_states import WorkerState
-from supervisor.scheduler.nodes.node_assignment import NODE_RETURN_S
+from supervisor.scheduler.nodes.suitability import NODE_RETURN_S
 from tests.supervisor.scheduler.simulated_nodes import cluster, need, places
 from tests.supervisor.scheduler.simulation import Simulation
 
@@ -135,7 +136,11 @@ def test_requests_wait_for_a_lost_node_that_alone_suits_their_model() -> None:
     sim.submit("a")
     sim.pass_time(NODE_RETURN_S - 2.0)
     assert refused(sim) == []
+    [load] = sim.scheduler.view.loads(sim.now)
+    assert (load.stage, load.node, load.waiting) == (LoadStage.WAITING_FOR_NODE, "gpu2", 1)
+    assert (load.done, load.total, load.unit) == (NODE_RETURN_S - 2, NODE_RETURN_S, "s")
     sim.join("gpu2", machine={HOST: 60})
+    assert [each.stage for each in sim.scheduler.view.loads(sim.now)] != [LoadStage.WAITING_FOR_NODE]
     sim.run_until_idle()
     assert places(sim) == {"a": "gpu2"}
     assert len(sim.order) == 1
