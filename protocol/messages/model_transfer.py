@@ -73,6 +73,8 @@ class StartFileTransfer(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str = ""
     downloads: list[CheckpointSource] = []
     """Where the model can be downloaded from, as on the head. The job does so when no sender helps."""
+    distrusted: bool = False
+    """The node has sent other bytes of these files: what it has of them is read, compared with the head's digests, and fetched again."""
 
 
 @control_message

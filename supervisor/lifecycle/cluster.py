@@ -221,7 +221,8 @@ class Cluster(RemoteNodes):
 
     def problems(self) -> list[str]:
         """See :meth:`RemoteNodes.problems`."""
-        return [*(self._ray.problems() if self._ray is not None else []), *self._devices.problems()]
+        of_ray = self._ray.problems() if self._ray is not None else []
+        return [*of_ray, *self._devices.problems(), *self.node_files.problems()]
 
     # Gateways there, and the end of any process
 

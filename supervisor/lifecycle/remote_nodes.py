@@ -120,7 +120,7 @@ class RemoteNodes:
         """Another backend can run on the head, or one cannot run any more."""
 
     def problems(self) -> list[str]:
-        """Return what does not work with the cluster engine, and with the devices of nodes, as sentences."""
+        """Return what does not work with the cluster engine, and with the devices and model files of nodes, as sentences."""
         return []
 
     # Gateways there, and the end of any process

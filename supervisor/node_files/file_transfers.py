@@ -49,6 +49,7 @@ class _Transfer:
         self.node, self.spec, self.files = node, order.spec, order.files
         self.senders, self.digests = order.senders, dict[str, str]()
         """What its job was told last."""
+        self.distrusted = order.distrusted
         self.models = {order.spec.name}
         """The models whose loads wait for it."""
         self.reported: TransferProgress | None = None
@@ -79,8 +80,6 @@ class FileTransfers:
         self._transfers: dict[str, _Transfer] = {}
         """By job."""
         self._nodes: set[str] = set()
-        self._refused: set[tuple[str, FilesKey]] = set()
-        """Nodes, and the files of which they have sent other bytes than those of the head."""
         senders.on_change = self._senders_changed
         self._lookups = FileLookups(
             loop, jobs, models, node_files, lambda spec: transfer_files(spec, folders, senders.key, [])
@@ -115,7 +114,14 @@ class FileTransfers:
             self._loop.call_later(0.0, partial(self._report, {model}, node, failure))
             return
         senders = self._senders.addresses(self._sender_nodes(node, spec))
-        order = StartFileTransfer(spec, files, senders, self._senders.key, downloads)
+        order = StartFileTransfer(
+            spec,
+            files,
+            senders,
+            key=self._senders.key,
+            downloads=downloads,
+            distrusted=self._node_files.is_distrusted(node, spec),
+        )
         job = self._jobs.start(MODULE, self._transfer_ended, order, node)
         transfer = self._transfers[job] = _Transfer(node, order)
         transfer.models = {model}
@@ -134,12 +140,7 @@ class FileTransfers:
     def _sender_nodes(self, node: str, spec: ModelSpec) -> list[str]:
         """Return the nodes to fetch from: the one first that sends the fewest copies now, the head before others."""
         busy = [each.senders[0].node for each in self._transfers.values() if each.senders]
-        key = files_key(spec)
-        others = [
-            other
-            for other in self._node_files.nodes_with(spec)
-            if other != node and other in self._nodes and (other, key) not in self._refused
-        ]
+        others = [other for other in self._node_files.nodes_with(spec) if other != node and other in self._nodes]
         return sorted([HEAD, *others], key=busy.count)
 
     def _share(self, job: str, transfer: _Transfer) -> None:
@@ -181,10 +182,13 @@ class FileTransfers:
         transfer = self._transfers.get(job)
         if transfer is not None:
             self._node_files.found(transfer.node, transfer.spec, message.paths, message.found)
+            if transfer.distrusted:
+                self._node_files.trust(transfer.node, transfer.spec)
             transfer.complete = True
             for node in message.refused:
                 log.error("a node has sent other bytes than those of the head", node=node, model=transfer.spec.name)
-                self._refused.add((node, files_key(transfer.spec)))
+                if node != HEAD:
+                    self._node_files.distrust(node, transfer.spec)
         self._jobs.dismiss(job)
 
     def _failed(self, job: str, message: TransferFailed, _payload: bytes) -> None:
@@ -223,7 +227,6 @@ class FileTransfers:
     def node_left(self, node: str) -> None:
         """Forget a node. Its jobs end by themselves."""
         self._nodes.discard(node)
-        self._refused = {each for each in self._refused if each[0] != node}
         self._node_files.node_left(node)
         self._senders.node_left(node)
 

