@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,7 @@ def main() -> int:
     if problem:
         print(f"packages: not run: {problem}", flush=True)
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the container ends then as well
     with tempfile.TemporaryDirectory(prefix="lemonbus-packages-", dir="/tmp") as folder:
         machine = Root(Path(folder) / "bookworm", pipconfig.of_host(), ROOT)
         if problem := machine.make("bookworm", list(TOOLS)):
@@ -96,7 +98,7 @@ def _air_gapped(machine: Root) -> int:
     _models(machine)
     commands = documented().replace("/opt/lemonbus", "/tmp/offline").replace("sudo ", "")  # noqa: S108 - the root's own
     words = machine.words(
-        f"set -e; cp -r build/wheelhouse /tmp/; cd /tmp; {commands}\nL=/tmp/offline/bin/lemonbus P={free_port()}\n{ASK}"
+        f"set -e; export PIP_QUIET=2; cp -r build/wheelhouse /tmp/; cd /tmp; {commands}\nL=/tmp/offline/bin/lemonbus P={free_port()}\n{ASK}"
     )
     lonely = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *words]
     code = subprocess.run(lonely, stdin=subprocess.DEVNULL, check=False).returncode
@@ -120,7 +122,7 @@ def _wheel(suite: str, built: Root, folder: Path) -> int:
     _models(other)
     (wheel,) = (built.folder / CHECKOUT[1:] / "dist").glob("lemonbus-9.0.0-*.whl")
     shutil.copy(wheel, other.folder / "srv")
-    if other.run(f"python3 --version; python3 -m venv venv && venv/bin/pip install -q '/srv/{wheel.name}[llamacpp]'"):
+    if other.run(f"python3 --version; python3 -m venv venv && venv/bin/pip install -qq '/srv/{wheel.name}[llamacpp]'"):
         print(f"packages: {suite}: not run: its Python has no wheels of something", flush=True)
     elif code := other.run(f"L=venv/bin/lemonbus P={free_port()}\n{ASK}", user=USER):
         print(f"packages: {suite}: the wheel: exit {code}", flush=True)
