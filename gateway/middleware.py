@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import falcon
@@ -13,6 +12,7 @@ from gateway.access.proxies import ProxyHeaders
 from gateway.bus.session import SupervisorSession
 from gateway.http.errors import ErrorFormats
 from gateway.http.request_context import is_open, is_question, request_context
+from gateway.server_clock import SERVER_CLOCK
 from protocol.runtime import logs
 
 
@@ -85,7 +85,7 @@ class LimitHeaders:
             resp.set_header("Warning", f'299 lemonbus "{exchange.warning}"')
         if exchange.rate_limits is not None:
             form = self._formats.for_request(req.path, req.env)
-            resp.set_headers(form.limit_headers(exchange.rate_limits, datetime.now(UTC)))
+            resp.set_headers(form.limit_headers(exchange.rate_limits, SERVER_CLOCK.date()))
 
 
 class UnusedReservations:

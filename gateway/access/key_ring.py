@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import Collection
 
+from gateway.server_clock import SERVER_CLOCK
 from protocol.config.api_keys import ApiKey, Scope, digest, keys_of_settings
 from protocol.config.key_file import KeyFile
 from protocol.config.settings import Settings
@@ -38,7 +38,7 @@ class KeyRing:
         key = self._by_digest.get(found)
         if key is None or not hmac.compare_digest(found, key.sha256):
             raise Failure(Code.UNAUTHORIZED, "this API key is not valid").raised()
-        if key.expired(time.time()):
+        if key.expired(SERVER_CLOCK.seconds()):
             raise Failure(Code.UNAUTHORIZED, f"the API key {key.name} has expired").raised()
         return key
 
@@ -56,7 +56,7 @@ class KeyRing:
         known = self._by_digest.get(key.sha256)
         if known is None:
             return Failure(Code.UNAUTHORIZED, f"the API key {key.name} has been revoked")
-        if known.expired(time.time()):
+        if known.expired(SERVER_CLOCK.seconds()):
             return Failure(Code.UNAUTHORIZED, f"the API key {key.name} has expired")
         if not any(map(known.allows, scopes)):
             message = f"the API key {key.name} does not have the scope {' or '.join(scopes)} any more"

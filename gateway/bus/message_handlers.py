@@ -11,6 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from gateway.http.request_counts import RequestCounts
 from gateway.internal_errors import INTERNAL_ERRORS, INTERNAL_FAILURE
 from gateway.requests.exchange import RequestExchange
 from gateway.requests.received_ends import ReceivedEnds
+from gateway.server_clock import SERVER_CLOCK
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages import metrics, peers, recovery, work
 from protocol.messages.caller import KeyUsage
@@ -57,6 +60,8 @@ class MessageHandlers:
         self._pending = pending
         self._request_counts, self._received_ends = request_counts, received_ends
         self._subscriptions = WorkerSubscriptions(control, self._end_worker, self._cut_off)
+        self._last_events: dict[str, float] = {}
+        """Worker → when its last events came. Only on another node than the supervisor's."""
         self._to_wake: dict[int, RequestExchange] = {}
         """Requests that got events and have not been woken yet."""
         self._errors_reported = INTERNAL_ERRORS.count
@@ -108,6 +113,11 @@ class MessageHandlers:
                 self._to_wake[event.number] = exchange
             except Exception as problem:  # noqa: BLE001 - the loop must go on
                 self._on_error(problem, event.number)
+
+    def on_events_elsewhere(self, batch: list[Event], worker: str) -> None:
+        """Do the same on another node than the supervisor's, and note that the worker was heard."""
+        self._last_events[worker] = time.monotonic()
+        self.on_events(batch, worker)
 
     def notify_exchanges(self) -> None:
         """Wake the requests that got events, once everything that has arrived was read."""
@@ -191,6 +201,7 @@ class MessageHandlers:
 
     def _end_worker(self, worker: str, failure: Failure) -> None:
         """No more events of ``worker`` will arrive."""
+        self._last_events.pop(worker, None)
         ends = self._received_ends.of(worker)
         if ends:
             self._session.send_end(work.AnswersReceived(worker, ends))
@@ -200,17 +211,22 @@ class MessageHandlers:
         """What a worker on another node did for this gateway is lost.
 
         The supervisor may learn a moment later that the worker is gone, or its whole node: that is the better reason, and
-        an attempt that is repeated before might go to the same worker.
+        an attempt that is repeated before might go to the same worker. From another node than the supervisor's, it may not
+        learn it, and the client is told in time: the longer the worker was silent, the sooner.
         """
         lost = self._pending.attempts_of(worker)
         broken = Failure(Code.LOST, f"the connection to node {node}, where the model runs, is broken")
         if self._elsewhere:
-            self._control.call_later(CUT_OFF_ELSEWHERE_S, lambda: self._pending.fail_attempts(lost, broken, begun=True))
+            silent = time.monotonic() - self._last_events.pop(worker, -math.inf)
+            wait = max(CUT_OFF_ELSEWHERE_S, CUT_OFF_TIMEOUT_S - silent)
+            self._control.call_later(wait, lambda: self._pending.fail_attempts(lost, broken, begun=True))
         self._control.call_later(CUT_OFF_TIMEOUT_S, lambda: self._pending.fail_attempts(lost, broken))
 
     # The supervisor
 
     def _welcome(self, message: peers.Welcome, _: bytes) -> None:
+        if message.clock:
+            SERVER_CLOCK.set(message.clock)
         self._session.welcomed(message.pid, message.code, message.keys)
         for report in self._request_counts.latest:
             self._control.send(report, must_arrive=True)

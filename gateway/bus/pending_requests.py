@@ -22,7 +22,7 @@ from protocol.models.nodes import NODE_SILENCE_S
 CUT_OFF_TIMEOUT_S: Final = NODE_SILENCE_S + 1.0
 """How long after the end of its connection the supervisor must have said of a worker that it is gone, if it is."""
 CUT_OFF_ELSEWHERE_S: Final = 1.0
-"""The same for the client of a gateway on another node that has a part of its answer.
+"""The same for the client of a gateway on another node that has a part of its answer, if the worker was silent for some seconds.
 
 That gateway alone may be cut off from the worker. It notices this after up to 4 s, and its client is told within 5 s.
 """

@@ -88,6 +88,8 @@ class GatewayBus:
         )
         self._supervisor_process: ProcessWatch | None = None
         self._handlers = session.open(self)
+        elsewhere = self._supervisor.is_remote
+        self._on_events = self._handlers.on_events_elsewhere if elsewhere else self._handlers.on_events
         self._unwatch += [self._watch(self._events, self._read_events), self._watch(self._monitor, self._read_monitor)]
         self._timer = gevent.get_hub().loop.timer(READ_ALL_INTERVAL_S, READ_ALL_INTERVAL_S)
         self._timer.start(self._read_all)
@@ -239,7 +241,7 @@ class GatewayBus:
             except ValueError as problem:
                 self._log.warning("malformed events from a worker", problem=str(problem))
                 continue
-            self._handlers.on_events(batch, worker)
+            self._on_events(batch, worker)
 
     def _drain_monitor(self) -> None:
         while True:

@@ -5,7 +5,6 @@ The counts are bounded: durations are counted in buckets, and a route's label is
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.http.ended_requests import RequestEnd
 from gateway.http.request_context import RequestContext
+from gateway.server_clock import SERVER_CLOCK
 from protocol.failures import printable
 from protocol.messages.metrics import DURATION_BUCKETS, OTHER, FailedRequests, RequestSeries, RequestsObserved
 from protocol.messages.overview import MAX_ENDED
@@ -116,7 +116,9 @@ class RequestCounts:
         labels = self.labels(route)
         if labels.inference:
             context.model = printable(context.model, MAX_MODEL_LENGTH)  # a client's text may fill a body
-            end = RequestEnd(context, labels.endpoint, labels.dialect, status, seconds, time.time(), complete)
+            end = RequestEnd(
+                context, labels.endpoint, labels.dialect, status, seconds, SERVER_CLOCK.seconds(), complete
+            )
             self._ended.append(end)
 
     def unreported(self) -> RequestsObserved | None:

@@ -89,7 +89,7 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
     keys: list[ApiKey] | None = None
     """To a gateway: the API keys of the present settings, as digests. It may have started with other settings."""
     clock: UnixTime = 0.0
-    """To a process of another node: what the clock of the head shows now. Clients read no other one."""
+    """To a process of another node: what the clock of the head shows now. Clients read no other one, and keys expire by it."""
 
 
 @stable_message

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,9 +31,16 @@ class RemoteGateway:
     """One host of gateways. Use it as a context manager: leaving it ends it and checks that nothing is left."""
 
     def __init__(
-        self, address: str, token: str, name: str = "edge1", *flags: str, code: str = "", wait: bool = True
+        self,
+        address: str,
+        token: str,
+        name: str = "edge1",
+        *flags: str,
+        code: str = "",
+        wait: bool = True,
+        prefix: Sequence[str] = (),
     ) -> None:
-        """``code``: Python that runs in place of the host, with its variables."""
+        """``code``: Python that runs in place of the host, with its variables. ``prefix``: words before the command."""
         self.home = Path(tempfile.mkdtemp(prefix="lb-", dir="/tmp"))
         self.runtime = self.home / "r"
         self.name = name
@@ -50,7 +58,7 @@ class RemoteGateway:
             environment |= export(settings)
         passed = [int(environment[VARIABLE])] if code else []
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code] if code else [sys.executable, str(LAUNCH), *words],
+            [*prefix, sys.executable, *(["-c", code] if code else [str(LAUNCH), *words])],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -6,7 +6,6 @@ that begin after the answer are judged by the new keys, whichever process takes 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
@@ -16,6 +15,7 @@ from msgspec import Meta
 
 from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND
 from gateway.api.common.routes import HttpCaller, Nothing, route
+from gateway.server_clock import SERVER_CLOCK
 from protocol.config import api_keys
 from protocol.config.api_keys import ApiKey, KeyRights, NewKey, Scope
 from protocol.failures import Code, Failure
@@ -105,12 +105,12 @@ def list_keys(caller: HttpCaller, _request: Nothing) -> KeysAnswer:
 )
 def add_key(caller: HttpCaller, rights: KeyRights) -> AddedKey:
     """Adds an API key, and returns it this once. 409 if it would be the first one and not an administrator's."""
-    made = api_keys.make_key(rights, time.time())
+    made = api_keys.make_key(rights, SERVER_CLOCK.seconds())
     fixed = api_keys.keys_of_settings(caller.session.settings)
 
     def add(keys: list[ApiKey]) -> list[ApiKey]:
         more = api_keys.with_key(keys, made.entry)
-        if not api_keys.administrators([*fixed, *more], time.time()):
+        if not api_keys.administrators([*fixed, *more], SERVER_CLOCK.seconds()):
             raise Failure(Code.CONFLICT, api_keys.NO_ADMINISTRATOR, param="scopes").raised()
         return more
 
@@ -146,7 +146,7 @@ def listed(key: ApiKey, origin: Literal["file", "settings"]) -> ListedKey:
 
 def changed(keys: list[ApiKey], name: str, file: Path) -> ChangedKeys:
     """Return what a change has come to: these keys are left."""
-    now = time.time()
+    now = SERVER_CLOCK.seconds()
     valid = sum(not key.expired(now) for key in keys)
     admins = len(api_keys.administrators(keys, now))
     return ChangedKeys(name=name, file=str(file), valid_keys=valid, valid_admin_keys=admins)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any, Final
 
 import msgspec
 
 from gateway.api.common.routes import HttpCaller, route
+from gateway.server_clock import SERVER_CLOCK
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.usage import GetUsage, UsageFilter, UsageReport, UsageRow, total
 from protocol.times import Seconds
@@ -80,7 +81,7 @@ def show_usage(caller: HttpCaller, request: UsageQuery) -> UsageAnswer:
 
     An administrator sees all; any other key sees its own usage.
     """
-    first, last = days_of(request, datetime.now(UTC).date())
+    first, last = days_of(request, SERVER_CLOCK.date().date())
     context, key = caller.context, request.key
     if not context.is_admin:
         own = context.api_key.name if context.api_key is not None else ""

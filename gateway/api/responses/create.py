@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -31,6 +30,7 @@ from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.late_answer import AnswerFormat
 from gateway.requests.preparation import checked_fields
 from gateway.requests.request_session import reserve
+from gateway.server_clock import SERVER_CLOCK
 from protocol.failures import Code, LemonbusError
 
 ENDPOINT: Final = "chat/completions"
@@ -73,7 +73,7 @@ class ResponsesResource:
         image = image_source(self._session, req.env, ENDPOINT, request.model)
         earlier, own = read_conversation(self._store, req.env, request, ids, image)
         body = chat_body(request, [*earlier, *own], image)
-        builder = ResponseBuilder(request, ids, time.time(), request.model or "")
+        builder = ResponseBuilder(request, ids, SERVER_CLOCK.seconds(), request.model or "")
         if request.background:
             self._run_in_background(req, resp, request, own, body, builder)
             return

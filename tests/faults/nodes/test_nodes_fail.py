@@ -11,6 +11,7 @@ from tests.faults.nodes.conftest import CHAT, LOOP, ServerWithNodes, begun
 from tests.faults.supervisors.recoveries import kill_supervisor
 from tests.support import processes
 from tests.support.node_agents import NodeUnderTest, joined, wait_joined
+from tests.support.remote_gateway import RemoteGateway
 from tests.support.waiting import wait_for
 
 WHOLE = 3000
@@ -69,7 +70,7 @@ def test_a_killed_worker_is_told_and_its_model_is_loaded_again(cluster: ServerWi
     stream, node = begun(cluster, CUT)
     losses = lost(cluster, node)
     processes.kill(worker_of(node))
-    assert stream.finish().error["code"] in ("worker_gone", "events_lost")
+    assert stream.finish().error["code"] == "worker_gone"
     assert cluster.server.client.chat(LOOP, max_tokens=3).status == 200
     assert lost(cluster, node) == losses
 
@@ -82,6 +83,23 @@ def test_a_killed_agent_takes_everything_with_it_and_its_streams_are_told(cluste
     node.assert_nothing_left(5.0)
     assert cluster.server.client.chat(LOOP, max_tokens=3).status == 200
     assert cluster.node_of(LOOP) is cluster.other(node)
+
+
+def test_a_client_of_a_gateway_elsewhere_also_hears_which_node_was_lost(cluster: ServerWithNodes) -> None:
+    with RemoteGateway.of(cluster.server) as gateway:
+        for _ in range(MOST_BREAKS):
+            stream = gateway.client.start_chat(LOOP, stream=True, max_tokens=CUT)
+            stream.until(lambda it: len(it.events) > 2)
+            node = cluster.node_of(LOOP)
+            processes.kill(node.pid)
+            node.process.wait()
+            error = stream.finish().error
+            node.start_again()
+            wait_joined(cluster.server, node)
+            if error["code"] != "events_lost":  # otherwise the supervisor stood still for half a second
+                break
+    assert error["code"] == "node_lost"
+    assert node.name in error["message"]
 
 
 def test_a_client_without_a_token_notices_nothing_of_a_killed_node(cluster: ServerWithNodes) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -19,6 +21,7 @@ from protocol.wire.curve import new_cluster_keys
 from tests.conftest import StartServer
 from tests.faults.supervisors.recoveries import kill_supervisor
 from tests.support import processes
+from tests.support.clock import with_shifted_clock
 from tests.support.models.tiny_models import CHAT_TEXT
 from tests.support.ports import free_port_pair
 from tests.support.remote_gateway import END, ROOT, RemoteGateway, token_of
@@ -26,6 +29,7 @@ from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
 
 CHAT, LOOP = "extra.tiny-chat", "extra.tiny-loop"
+HOUR_S = 3600
 ADMIN = "lb-admin-of-this-test"
 
 
@@ -260,3 +264,15 @@ def test_the_token_is_printed_for_who_may_read_the_state_directory(server: Lemon
     ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, token_of(server))
+
+
+def test_a_gateway_whose_clock_is_wrong_uses_that_of_the_head(server: LemonbusServer) -> None:
+    words, address = with_shifted_clock(HOUR_S), server.settings.cluster_address
+    headers = add_key(server, "for-minutes", expires=time.time() + HOUR_S / 2)
+    with RemoteGateway(address, token_of(server), "fast", prefix=words) as gateway:
+        wait_for(partial(known, gateway, headers), "the key is known there, and has not expired")
+        body = {"model": CHAT, "prompt": "x", "stream": False, "options": {"num_predict": 1}}
+        made = gateway.client.post("/api/generate", body, **headers).json()["created_at"]
+        assert abs(datetime.fromisoformat(made).timestamp() - time.time()) < HOUR_S / 2
+        answer = gateway.client.post("/v1/responses", {"model": CHAT, "input": "x", "max_output_tokens": 16}, **headers)
+        assert abs(answer.json()["created_at"] - time.time()) < HOUR_S / 2

@@ -20,6 +20,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.bodies import body_decoding
 from gateway.http.request_context import client_of, request_context
 from gateway.requests.late_answer import AnswerFormat
+from gateway.server_clock import SERVER_CLOCK
 from protocol.failures import invalid
 
 
@@ -97,7 +98,7 @@ class GenerationResource(abc.ABC):
         context = request_context(req.env)
         ttl = ollama_loading.ttl_after_request(context, request.fields.keep_alive)
         size = request.fields.options.wanted(context) if request.fields.options else 0
-        clock = AnswerClock(context.elapsed)
+        clock = AnswerClock(context.elapsed, SERVER_CLOCK.nanoseconds)
         if not request.endpoint:
             self._change_model_state(req, resp, request, clock, size)
             return

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from gateway.api.common import server_sent_events as sse
 from gateway.api.common.inference.stream_writer import ChunkWriter
 from gateway.api.responses.output.output_items import Event
 from gateway.api.responses.output.response_object import ResponseBuilder
+from gateway.server_clock import SERVER_CLOCK
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import Chunk, read_usage
 
@@ -33,10 +33,10 @@ class ResponseEventWriter(ChunkWriter):
 
     media_type = sse.MEDIA_TYPE
 
-    def __init__(self, builder: ResponseBuilder, clock: Callable[[], float] = time.time) -> None:
-        """Write what ``builder`` builds. ``clock`` returns Unix seconds."""
+    def __init__(self, builder: ResponseBuilder, clock: Callable[[], float] | None = None) -> None:
+        """Write what ``builder`` builds. ``clock`` returns Unix seconds; None: that of the server."""
         self._builder = builder
-        self._clock = clock
+        self._clock = clock or SERVER_CLOCK.seconds
         self._number = 0
         self._ended: list[Event] | None = None
         self._response: dict[str, Any] = {}

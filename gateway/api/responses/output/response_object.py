@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from gateway.api.responses.input.request import ResponseRequest
 from gateway.api.responses.input.tools import client_tools, offered_tools
 from gateway.api.responses.output.output_items import Event, OutputItems, Position
 from gateway.requests.answer_stream import WholeAnswer
+from gateway.server_clock import SERVER_CLOCK
 from protocol.failures import Failure
 from protocol.wire.openai_chunks import ChoiceDelta, MessageDelta, Usage
 
@@ -151,7 +151,7 @@ def _tool_choice(request: ResponseRequest) -> Any:
 
 
 def whole_response(
-    builder: ResponseBuilder, answer: WholeAnswer, clock: Callable[[], float] = time.time
+    builder: ResponseBuilder, answer: WholeAnswer, clock: Callable[[], float] | None = None
 ) -> dict[str, Any]:
     """Return the response; raises ``backend_error`` for an answer that is not a chat completion."""
     completion = read_completion(answer)
@@ -160,7 +160,7 @@ def whole_response(
     for choice in completion.choices[:1]:
         builder.add(_as_delta(choice))
     builder.end()
-    return builder.ended(clock())
+    return builder.ended((clock or SERVER_CLOCK.seconds)())
 
 
 def _as_delta(choice: CompletedChoice) -> ChoiceDelta:
