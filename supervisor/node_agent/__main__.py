@@ -58,10 +58,12 @@ def _run(settings: AgentSettings, runtime: RuntimeDirectory) -> int:
     logs.set_sink(agent.log)
     for number in _ENDING:
         loop.on_signal(number, agent.drain)
+    # The actor of Ray that has started it has ended, maybe after it has told the agent the same: streams go on.
+    loop.on_signal(signal.SIGHUP, agent.begin_drain)
     agent.begin()
     memory.tune_gc()
     loop.run()
-    for number in _ENDING:  # one that comes now would change the exit code
+    for number in (*_ENDING, signal.SIGHUP):  # one that comes now would change the exit code
         signal.signal(number, signal.SIG_IGN)
     logs.set_sink(None)
     agent.close()

@@ -255,6 +255,15 @@ class NodeAgent:
         """Let the streams of this node end, at the latest after the grace, and then end; at once if this is called again."""
         if self._drains or AgentEvent.DRAIN not in TRANSITIONS[self._state]:
             self.leave(_WHY_DRAINING)
+        else:
+            self.begin_drain()
+
+    def begin_drain(self) -> None:
+        """Do the same, but change nothing if it drains already."""
+        if self._drains:
+            return
+        if AgentEvent.DRAIN not in TRANSITIONS[self._state]:
+            self.leave(_WHY_DRAINING)
             return
         log.info("node drains", why=_WHY_DRAINING, grace=self._grace, processes=len(self._processes))
         self._drains = _WHY_DRAINING

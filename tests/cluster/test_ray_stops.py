@@ -14,7 +14,7 @@ from tests.support.waiting import wait_for
 
 NODE = socket.gethostname()
 """The name of the only node besides the head."""
-TOKENS = 5000
+TOKENS = 2000
 """Of a stream that takes longer than Ray needs to say that it is about to end."""
 NOTICE_S = 20.0
 """Seconds within which the server must have heard of it; Ray waits for its actors for 30 s."""

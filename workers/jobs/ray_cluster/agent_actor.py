@@ -1,7 +1,7 @@
 """The Ray actor that starts our node agent on its node, and ends with it. The class is sent to the node as code.
 
 So it only uses the standard library, and at run time the package ``lemonbus`` that is installed on the node. The kernel
-tells the agent to end (SIGTERM) when the actor ends, however that happens.
+tells the agent to end (SIGHUP) when the actor ends, however that happens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSED = 3
 """The exit code of an agent that the server cannot use: see ``supervisor/node_agent/agent.py``."""
 _BOUND_TO_PARENT = """
 import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, int(signal.SIGTERM), 0, 0, 0)
+ctypes.CDLL(None).prctl(1, int(signal.SIGHUP), 0, 0, 0)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.executable, [sys.executable, "-m", sys.argv[2]])
 """

@@ -35,6 +35,7 @@ def end(*_):
     Path(os.environ["REPORT"] + ".ended").touch()
     sys.exit(7)
 signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGHUP, end)
 Path(os.environ["REPORT"] + ".new").write_text(json.dumps(report))
 os.rename(os.environ["REPORT"] + ".new", os.environ["REPORT"])
 time.sleep(600)
