@@ -181,8 +181,8 @@ class NodeAssignment:
         rest = sum(least.values()) - on_host
         ranked = []
         for name in nodes:
-            bound = LOWEST
-            if name not in model.search.checks:
+            bound = LOWEST  # what is only known after a check, or depends on more than memory and the number of models
+            if name not in model.search.checks and not self._state.policies.groups and not self._npu(spec, name):
                 figures = self._views.figures(name)
                 host, devices = on_host + rest, 0
                 if figures.devices and self._on_devices(spec, name):
@@ -231,6 +231,10 @@ class NodeAssignment:
         """Return what a model needs on some node, or what is known of that by its size."""
         checks = (each.estimate for each in model.search.checks.values() if each.spec == spec)
         return next(checks, node_choice.estimate_of_size(spec.size))
+
+    def _npu(self, spec: ModelSpec, name: str) -> str:
+        """Return how the engine of a model would use the NPU of a node; empty if it would not."""
+        return with_backend(spec, backend_on(spec, self._state.nodes[name].facts)).npu
 
     def _on_devices(self, spec: ModelSpec, name: str) -> bool:
         """Return whether the engine of a model would compute on devices of a node."""

@@ -50,6 +50,8 @@ class BoundFigures(NamedTuple):
     """Type → models there."""
     most_models: int
     """Of one type."""
+    then: Mapping[str, int]
+    """Type → models that a load may have to count there, at most, if nothing leaves."""
     host: tuple[float, float]
     """Free bytes: at most, and at least. Infinite if they are not known."""
     devices: Sequence[tuple[int, int]]
@@ -70,7 +72,8 @@ def figures_of(
 ) -> BoundFigures:
     """Return the figures of a node. ``reserved``: what is about to be loaded there."""
     claimed = {key for each in reserved for key in each.claims}
-    ahead = [each.ahead.memory for each in reserved if each.ahead is not None]
+    later = [each.ahead for each in reserved if each.ahead is not None]
+    ahead = [each.memory for each in later]
     staying = [each for each in loaded if not each.leaving and each.model not in claimed]
     chosen = [each for each in loaded if not each.leaving and each.model in claimed]
     most = limits.memory.beside(each.memory for each in staying)
@@ -84,6 +87,7 @@ def figures_of(
         read=read,
         counts=Counter(each.type for each in loaded),
         most_models=limits.max_loaded,
+        then=Counter(each.type for each in (*staying, *chosen, *later)),
         host=(most.get(HOST, math.inf), least.get(HOST, math.inf)),
         devices=[(most[place], least[place]) for place in most if place != HOST],
         freed=(
@@ -111,6 +115,9 @@ def bound_of(
     if below <= Effort.IDLE_MODELS:
         return (Effort.IDLE_MODELS,)
     last_use, lacking = _evict(figures.idle, host - figures.freed[0], devices - figures.freed[1])
+    if figures.waits and figures.then.get(demand.type, 0) >= figures.most_models and figures.oldest < math.inf:
+        # There may be too many models: then one leaves, whether or not it is its memory that is lacking.
+        return max(known, Effort.IDLE_MODELS), lacks_files, (0, figures.oldest, 1)
     if max(lacking) <= 0 and figures.oldest < math.inf:
         return max(known, Effort.IDLE_MODELS), lacks_files, (0, max(last_use, figures.oldest), 1)
     if below <= Effort.BUSY_MODELS:

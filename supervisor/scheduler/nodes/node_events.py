@@ -68,7 +68,8 @@ def node_left(state: SchedulerState, name: str, failure: Failure, now: float, *,
     state.copies = {copy: progress for copy, progress in state.copies.items() if copy[1] != name}
     state.ended_evictions = [ended for ended in state.ended_evictions if ended.node != name]
     for model in state.models.values():
-        model.search.forget(name)
+        if model.search.forget(name):
+            model.replica_set.changed()
 
 
 def files_copied(state: SchedulerState, model_name: str, node: str, done: int, total: int) -> None:

@@ -61,12 +61,13 @@ class NodeSearch:
         self.compares = False
         self.compared_at = -math.inf
 
-    def forget(self, node: str) -> None:
-        """A node is gone."""
-        self.checks.pop(node, None)
-        self.failed_copies.pop(node, None)
+    def forget(self, node: str) -> bool:
+        """A node is gone. Return whether anything was known of it: then a choice may be another one."""
+        known = [self.checks.pop(node, None), self.failed_copies.pop(node, None)]
         if self.node == node:
             self.over()
+            return True
+        return known != [None, None]
 
     def estimate_on(self, node: str, spec: ModelSpec) -> MemoryEstimate | None:
         """Return what a check of this spec on a node has found; None if it was not checked there."""

@@ -15,7 +15,7 @@ from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.nodes.node_bounds import BoundFigures
 from supervisor.scheduler.scheduler import Scheduler
 
-ANYTHING_FITS = BoundFigures(True, {}, 1, (math.inf, math.inf), [], (math.inf, 0), [], [], math.inf, waits=False)
+ANYTHING_FITS = BoundFigures(True, {}, 1, {}, (math.inf, math.inf), [], (math.inf, 0), [], [], math.inf, waits=False)
 
 
 class NoFigures(dict[str, BoundFigures]):

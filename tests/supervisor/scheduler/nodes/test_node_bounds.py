@@ -96,3 +96,16 @@ def test_a_node_without_free_memory_is_left_out() -> None:
     assert bound_of(figures, Demand("llm", 11)) == (Effort.PINNED_MODELS,)
     busy = figures_of([idle._replace(busy=True)], [], limits, read=True)
     assert bound_of(busy, Demand("llm", 3)) == (Effort.BUSY_MODELS, False, (1, 5.0, 1))
+
+
+def test_too_many_models_cost_an_idle_one_even_if_its_memory_does_not_suffice() -> None:
+    """One is being loaded, and nothing says yet when it may leave."""
+    limits = LoadLimits(2, AvailableMemory({HOST: Capacity(HOST, 10, 0)}, 0, 0))
+    idle = LoadedModel("a", "llm", 5.0, busy=False, memory=ModelMemory({HOST: 1}, {HOST: 1}))
+    loading = LoadedModel("b", "llm", 6.0, busy=False, movable=False, memory=ModelMemory({HOST: 9}, {HOST: 9}))
+    offer = offer_of(
+        NodeView("head", [idle, loading], limits), LoadRequest("new", "llm", MemoryEstimate({HOST: PlaceNeed(5)}))
+    )
+    assert offer.effort is Effort.IDLE_MODELS
+    bound = bound_of(figures_of([idle, loading], [], limits, read=True), Demand("llm", 5))
+    assert bound == (Effort.IDLE_MODELS, False, (0, 5.0, 1)) <= offer.order
