@@ -16,6 +16,9 @@ from protocol.messages.metrics import OTHER
 MAX_SERIES: Final = 1000
 """Combinations of label values of one counter or histogram."""
 
+_MOST_CHECKED: Final = 8
+"""Values of which it is asked whether they are in use, each time."""
+
 Labels = tuple[str, ...]
 
 
@@ -48,7 +51,8 @@ class LabelValues:
 class RecentValues:
     """The values of a label: those in use, and the ones seen last, up to a limit.
 
-    A further value takes the place of the one that was seen longest ago and is not in use. It is ``other`` if all are.
+    A further value takes the place of the one that was seen longest ago and is not in use. It is ``other`` if all are. Only a few
+    values are looked at each time, and those in use count as seen then: a server with very many loaded models asks for each request.
     """
 
     def __init__(self, limit: int, dropped: Callable[[str], None]) -> None:
@@ -74,10 +78,14 @@ class RecentValues:
         if value in self._known:
             del self._known[value]
         elif len(self._known) >= self._limit:
-            oldest = next((each for each in self._known if not self.in_use(each)), None)
-            if oldest is None:
+            for _ in range(min(_MOST_CHECKED, len(self._known))):
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                if not self.in_use(oldest):
+                    break
+                self._known[oldest] = None
+            else:
                 return OTHER
-            del self._known[oldest]
             self._dropped(oldest)
         self._known[value] = None
         return value
