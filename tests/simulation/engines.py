@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from protocol.models.recipes import ModelSpec
 
 GB: Final = 1_000_000_000
-SLOTS: Final = 32
+SLOTS: Final = 48
 """Streams that an engine decodes at once."""
 PROMPT_SPEED: Final = 4000.0
 """Tokens a second."""
@@ -22,6 +22,8 @@ ENGINE_START_S: Final = 1.0
 SPAWN_S: Final = 0.4
 CHECK_S: Final = 0.02
 LEAVE_S: Final = 0.2
+RARE_SHARE: Final = 0.001
+"""Of the requests, all that are for rare models: a day's models are never all in use at once."""
 CANCEL_S: Final = 0.02
 """From a cancel to the end of the attempt."""
 
@@ -65,8 +67,8 @@ def stream_times(prompt: int, tokens: int, running: int) -> StreamTimes:
     return StreamTimes(first, first + tokens / speed)
 
 
-def virtual_models(number: int, exponent: float, most: float, seed: int) -> list[VirtualModel]:
-    """Return models of all usual sizes, with shares by Zipf's law.
+def virtual_models(number: int, exponent: float, most: float, seed: int, rare: int = 0) -> list[VirtualModel]:
+    """Return models of all usual sizes, with shares by Zipf's law, and then ``rare`` ones that share very few requests.
 
     ``most``: a share that no model exceeds, because one engine cannot serve more.
     """
@@ -76,7 +78,8 @@ def virtual_models(number: int, exponent: float, most: float, seed: int) -> list
     for _ in range(50):  # what is taken from the first ones raises the shares of the others
         weights = [min(weight, bounded) for weight in weights]
         bounded = most * sum(weights)
-    total = sum(weights)
+    total = sum(weights) / (1.0 - RARE_SHARE if rare else 1.0)
+    weights += [total * RARE_SHARE / rare] * rare if rare else []
     return [
         VirtualModel(f"model{rank:04}", int(sizes.choice((1, 2, 2, 4, 4, 8, 8, 16, 40)) * GB), weight / total)
         for rank, weight in enumerate(weights)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from tests.simulation.engines import LEAVE_S, SLOTS, VirtualModel, stream_times
-from tests.simulation.measures import DayResult, RequestTally
+from tests.simulation.measures import DayResult, HourResult, RequestTally
 from tests.simulation.paper_clock import PaperClock
 from tests.simulation.traffic import Traffic, VirtualRequest
 from tests.simulation.virtual_parts import ClusterSize
@@ -49,11 +49,19 @@ class FirstComeCluster:
         self._streams = self._loads = self._evictions = 0
         self._most_engines = size.models_of_node
 
-    def run(self) -> DayResult:
-        """Let the day pass, and what still runs at its end."""
-        self._expect_next(self.traffic.arrivals())
-        while self.clock.step():
-            pass
+    def run(self, hour: float = 3600.0, note: Callable[[HourResult], object] = lambda _: None) -> DayResult:
+        """Let the day pass, and what still runs at its end. ``note`` is told what each part of ``hour`` seconds has shown."""
+        for model in self.traffic.models[: self.size.loaded]:
+            node = self._node_of(model.name)
+            if self._fits(node, model):
+                node.engines[model.name] = engine = _Engine(model)
+                engine.ready = True
+        self._expect_next(self.traffic.arrivals(0.0))
+        while self.tally.open or self.clock.now < self.traffic.seconds:
+            if not self.clock.step():
+                break
+            if self.clock.now >= hour * (len(self.tally.hours) + 1):
+                note(self.tally.end_hour(self.clock.now, self._streams, self._loads, self._evictions))
         return self.tally.result(
             "first come, first served", loads=self._loads, evictions=self._evictions, simulated_s=self.clock.now
         )
@@ -64,13 +72,20 @@ class FirstComeCluster:
             self.clock.after(arrival.at - self.clock.now, partial(self._arrive, arrival, arrivals))
 
     def _arrive(self, arrival: VirtualRequest, arrivals: Iterator[VirtualRequest]) -> None:
-        node = self.nodes[zlib.crc32(arrival.model.encode()) % len(self.nodes)]
+        node = self._node_of(arrival.model)
         self.tally.arrived(arrival.number, arrival.key)
         node.queue.append(arrival)
         if arrival.patience < math.inf:
             self.clock.after(arrival.patience, partial(self._hang_up, node, arrival))
         self._serve(node)
         self._expect_next(arrivals)
+
+    def _node_of(self, model: str) -> _Node:
+        return self.nodes[zlib.crc32(model.encode()) % len(self.nodes)]
+
+    def _fits(self, node: _Node, model: VirtualModel) -> bool:
+        taken = sum(engine.model.need for engine in node.engines.values())
+        return taken + model.need <= self.size.memory and len(node.engines) < self._most_engines
 
     def _serve(self, node: _Node) -> None:
         while node.queue:
@@ -112,8 +127,7 @@ class FirstComeCluster:
 
     def _load(self, node: _Node, model: VirtualModel) -> None:
         """Start an engine if there is memory, else end the least recently used one that is idle, else wait."""
-        taken = sum(engine.model.need for engine in node.engines.values())
-        if taken + model.need <= self.size.memory and len(node.engines) < self._most_engines:
+        if self._fits(node, model):
             engine = node.engines[model.name] = _Engine(model)
             self._loads += 1
             self.clock.after(model.load_s, partial(self._become_ready, node, engine))

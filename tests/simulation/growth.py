@@ -19,14 +19,14 @@ NODE_MEMORY: Final = 160 * GB
 EXPONENT: Final = 0.8
 USUAL_SLOTS: Final = 0.8 * SLOTS
 """Streams that a model has on average at the peak, at most: one engine must be able to serve it."""
-MODELS_OF_WORKER: Final = 1.1
-"""Some more models than may be loaded, so that some are evicted for others."""
-
-
-STREAMS_OF_WORKER: Final = 20
+STEADY_OF_WORKERS: Final = 0.95
+"""Models that are used all day. They are loaded before the first request."""
+RARE_OF_WORKERS: Final = 0.2
+"""Models that take turns in the rest of the memory."""
+STREAMS_OF_WORKER: Final = 25
 """At the peak."""
-ENGINE_LIFE_S: Final = 20_000.0
-NODE_LIFE_S: Final = 12_000.0
+ENGINE_LIFE_S: Final = 86_400.0
+NODE_LIFE_S: Final = 172_800.0
 
 
 class Growth(msgspec.Struct):
@@ -40,8 +40,9 @@ class Growth(msgspec.Struct):
 
 def cluster(workers: int, streams: int, day: float, seed: int) -> tuple[Traffic, ClusterSize, Faults]:
     """Return a cluster of this size, its day, and what fails in it."""
-    models = virtual_models(math.ceil(workers * MODELS_OF_WORKER), EXPONENT, USUAL_SLOTS / streams, seed)
-    size = ClusterSize(math.ceil(workers / WORKERS_OF_NODE), workers, NODE_MEMORY)
+    steady = int(workers * STEADY_OF_WORKERS)
+    models = virtual_models(steady, EXPONENT, USUAL_SLOTS / streams, seed, rare=int(workers * RARE_OF_WORKERS))
+    size = ClusterSize(math.ceil(workers / WORKERS_OF_NODE), workers, NODE_MEMORY, loaded=steady)
     faults = Faults(engine_death=ENGINE_LIFE_S / workers, node_loss=NODE_LIFE_S / size.nodes)
     return Traffic(models, streams, day, seed), size, faults
 

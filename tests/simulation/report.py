@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from tests.simulation.growth import Growth
-from tests.simulation.measures import DayResult, SchedulerCost, Waits
+from tests.simulation.measures import SETTLED, DayResult, SchedulerCost, Waits
 
-KINDS: Final = ("submit", "end", "cancel", "worker", "node", "tick")
+KINDS: Final = (f"submit, {SETTLED}", "submit", f"end, {SETTLED}", "end", "worker", "node", "tick")
 
 
 class SimulationReport(msgspec.Struct):
@@ -55,7 +55,8 @@ class SimulationReport(msgspec.Struct):
                 ("grants a second of processor time", f"{first.grants / cost.total:,.0f}"),
                 ("the processor, in use", f"{100 * cost.total / first.simulated_s:.0f} %"),
                 *((f"one event: {kind}", _time(cost.seconds[kind] / cost.events[kind])) for kind in _known(cost)),
-                ("memory of its state at the peak", f"{cost.memory / 1e6:.0f} MB"),
+                ("one of the first loads", _time(cost.first_seconds / max(1, cost.first_loads))),
+                ("memory of its state", f"{cost.memory / 1e6:.0f} MB"),
             ),
         )
 
@@ -65,7 +66,7 @@ class SimulationReport(msgspec.Struct):
         first = self.growth[0]
         yield "\nMore and more workers, each with the same load; processor time of one event:\n"
         yield from _table(
-            ("workers", "models", "requests", *KINDS, "all", "growth", "log n"),
+            ("workers", "models", "requests", *KINDS, "one of the first loads", "all of a request", "growth", "log n"),
             (
                 (
                     f"{each.workers:,}",
@@ -75,8 +76,9 @@ class SimulationReport(msgspec.Struct):
                         _time(each.cost.seconds.get(kind, 0.0) / max(1, each.cost.events.get(kind, 0)))
                         for kind in KINDS
                     ),
-                    _time(each.cost.per_event),
-                    f"{each.cost.per_event / first.cost.per_event:.2f}",
+                    _time(each.cost.first_seconds / max(1, each.cost.first_loads)),
+                    _time(each.cost.total / each.requests),
+                    f"{each.cost.total / each.requests / (first.cost.total / first.requests):.2f}",
                     f"{math.log(each.workers) / math.log(first.workers):.2f}",
                 )
                 for each in self.growth

@@ -1,250 +1,79 @@
-"""The real scheduler with virtual nodes, workers and gateways. It is called as the supervisor calls it."""
+"""A day on a cluster that exists on paper: the models of the start, the requests, and what fails."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from protocol.failures import Code, Failure
-from protocol.ids import RequestKey
-from protocol.messages.caller import Caller
-from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
-from protocol.messages.work import Cancel, Refused, Run, SubmitRequest
-from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
-from protocol.models.nodes import HEAD, NodeFacts
-from supervisor.runtime.decisions import RECONCILE_INTERVAL_S
-from supervisor.scheduler.effects import Effect, KillWorker, SendMessage, SpawnWorker
-from supervisor.scheduler.inputs import ModelTarget, SchedulerLimits
-from supervisor.scheduler.scheduler import Scheduler
-from tests.simulation.engines import CANCEL_S, CHECK_S, LEAVE_S, SLOTS, SPAWN_S, stream_times
-from tests.simulation.measures import DayResult, RequestTally, SchedulerCost, Stopwatch, size_of
-from tests.simulation.paper_clock import PaperClock
-from tests.simulation.traffic import STEADY_KEYS, Traffic, VirtualRequest
-from tests.simulation.virtual_parts import NO_FAULTS, NODE_BACK_S, ClusterSize, Faults, VirtualAttempt, VirtualWorker
+from protocol.models.nodes import HEAD
+from tests.simulation.measures import DayResult, HourResult, SchedulerCost, Stopwatch, size_of
+from tests.simulation.virtual_cluster import VirtualCluster
+from tests.simulation.virtual_parts import NODE_BACK_S
 
-GATEWAYS: Final = 8
-LIMITED_KEYS: Final = STEADY_KEYS[:3]
-"""Keys with a limit of concurrent requests: for each of their requests, the supervisor asks how many are open."""
+FIRST_LOADS: Final = 20.0
+"""Loads a second, before the first request."""
+FIRST_S: Final = 120.0
+"""Seconds for the last of them."""
 
 
-class ScheduledCluster:
+class ScheduledCluster(VirtualCluster):
     """A day on the cluster, event by event."""
 
-    def __init__(
-        self,
-        traffic: Traffic,
-        size: ClusterSize,
-        faults: Faults = NO_FAULTS,
-        scheduler_type: type[Scheduler] = Scheduler,
-    ) -> None:
-        self.traffic, self.size, self.faults = traffic, size, faults
-        self.clock, self.tally, self.watch = PaperClock(), RequestTally(), Stopwatch()
-        self.models = {model.name: model for model in traffic.models}
-        self.targets = {name: ModelTarget(name, "llm", model.spec) for name, model in self.models.items()}
-        self.workers: dict[str, VirtualWorker] = {}
-        self.attempts: dict[int, VirtualAttempt] = {}
-        """Request → its present attempt."""
-        self._streams = self._memory = 0
-        self._draw = random.Random(traffic.seed + 1)
-        names = itertools.count(1)
-        limits = SchedulerLimits(models=size.models_of_node, queue_requests=1000, memory_reserve=0)
-        self.scheduler = scheduler_type(limits, lambda: f"w{next(names)}")
-        self.nodes = {HEAD, *(f"node{number:03}" for number in range(2, size.nodes + 1))}
-        for node in sorted(self.nodes - {HEAD}):
-            self._join(node)
+    _memory = 0
+    _first_loads = (0, 0)
 
-    def run(self) -> tuple[DayResult, SchedulerCost]:
-        """Let the day pass, and what still runs at its end."""
-        self._expect_next(self.traffic.arrivals())
+    def run(
+        self, hour: float = 3600.0, note: Callable[[HourResult], object] = lambda _: None
+    ) -> tuple[DayResult, SchedulerCost]:
+        """Let the day pass, and what still runs at its end. ``note`` is told what each part of ``hour`` seconds has shown."""
         self._tick()
+        first = self._load_first()
+        begin = self.clock.now
+        self._expect_next(self.traffic.arrivals(begin))
         for mean, fault in ((self.faults.engine_death, self._engine_dies), (self.faults.node_loss, self._node_is_lost)):
             if mean < math.inf:
-                self._repeat(mean, fault)
-        self.clock.after(self.traffic.day / 2, self._measure_memory)
-        while (self.tally.open or self.clock.now < self.traffic.day) and self.clock.step():
-            pass
-        counters = self.scheduler.view.counters
-        loads, evictions = counters.get("loads", 0), counters.get("evictions", 0)
-        result = self.tally.result("lemonbus", loads=loads, evictions=evictions, simulated_s=self.clock.now)
+                self._repeat(mean, fault, begin + self.traffic.seconds)
+        self.clock.after(self.traffic.seconds / 2, self._measure_memory)
+        while (self.tally.open or self.clock.now < begin + self.traffic.seconds) and self.clock.step():
+            if self.clock.now - begin >= hour * (len(self.tally.hours) + 1):
+                note(self.tally.end_hour(self.clock.now - begin, self._streams, *self._counted(), self.watch.total))
+        loads, evictions = self._counted()
+        result = self.tally.result("lemonbus", loads=loads, evictions=evictions, simulated_s=self.clock.now - begin)
         cost = self.watch.cost()
-        cost.memory = self._memory
+        cost.memory, cost.first_loads, cost.first_seconds = self._memory, self.size.loaded, first
         return result, cost
+
+    def _load_first(self) -> float:
+        """Load the models that are used most, before the first request comes; return the processor time for that."""
+        for number, model in enumerate(self.traffic.models[: self.size.loaded]):
+            load = partial(self.scheduler.load_requested, "g0", number, self.targets[model.name])
+            self.clock.after(number / FIRST_LOADS, lambda load=load: self._event("load", lambda: load(self.clock.now)))
+        end = self.clock.now + self.size.loaded / FIRST_LOADS + FIRST_S if self.size.loaded else 0.0
+        while self.clock.now < end and self.clock.step():
+            pass
+        seconds, self.watch = self.watch.total - self.watch.seconds["tick"], Stopwatch()
+        self._first_loads = self._counted()
+        return seconds
+
+    def _counted(self) -> tuple[int, int]:
+        """Return how many loads and evictions there were since the first request."""
+        counters, (loads, evictions) = self.scheduler.view.counters, self._first_loads
+        return counters.get("loads", 0) - loads, counters.get("evictions", 0) - evictions
 
     def _measure_memory(self) -> None:
         self._memory = size_of(self.scheduler.view)
 
-    # ---- as the supervisor calls the scheduler -----------------------------------------------------------------------
-
-    def _event(self, kind: str, happen: Callable[[], object], *, light: bool = False) -> None:
-        """``light``: after it, a settled scheduler need not decide (:mod:`supervisor.runtime.messages`)."""
-        with self.watch.event(kind):
-            happen()
-            if not (light and self.scheduler.view.settled):
-                for node in self.scheduler.view.wants_memory(self.clock.now):
-                    self._read_memory(node)
-                self.scheduler.reconcile(self.clock.now)
-            effects = self.scheduler.effects()
-        for effect in effects:
-            self._carry_out(effect)
-
-    def _tick(self) -> None:
-        self._event("tick", lambda: None)
-        self.clock.after(RECONCILE_INTERVAL_S, self._tick)
-
-    def _join(self, node: str) -> None:
-        self.nodes.add(node)
-        self._event(
-            "node", lambda: self.scheduler.node_joined(NodeFacts(node, memory=self.size.memory), self.clock.now)
-        )
-
-    def _read_memory(self, node: str) -> None:
-        held = {name: worker.held for name, worker in self.workers.items() if worker.node == node and worker.held}
-        free = self.size.memory - sum(each[HOST] for each in held.values())
-        assert free >= 0, "more memory is taken than a node has"
-        self.scheduler.memory_read(node, [Capacity(HOST, self.size.memory, free)], held, self.clock.now)
-
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case SpawnWorker(name, node):
-                assert node in self.nodes, "a worker was started on a node that is gone"
-                worker = self.workers[name] = VirtualWorker(name, node)
-                self._later(
-                    SPAWN_S, worker, lambda: self._event("worker", partial(self.scheduler.worker_reported, name))
-                )
-            case SendMessage(peer, Refused(number, attempt, failure)):
-                self._refused(RequestKey(peer, number, attempt), failure)
-            case SendMessage(peer, message) if peer in self.workers:
-                self._read_message(self.workers[peer], message)
-            case KillWorker(name) if name in self.workers:
-                self._later(0.0, self.workers[name], partial(self._leave, self.workers[name]))
-            case _:
-                pass
-
-    # ---- clients -----------------------------------------------------------------------------------------------------
-
-    def _expect_next(self, arrivals: Iterator[VirtualRequest]) -> None:
-        arrival = next(arrivals, None)
-        if arrival is not None:
-            self.clock.after(arrival.at - self.clock.now, partial(self._arrive, arrival, arrivals))
-
-    def _arrive(self, arrival: VirtualRequest, arrivals: Iterator[VirtualRequest]) -> None:
-        self.tally.arrived(arrival.number, arrival.key)
-        self._submit(arrival, attempt=1)
-        if arrival.patience < math.inf:
-            self.clock.after(arrival.patience, partial(self._hang_up, arrival.number))
-        self._expect_next(arrivals)
-
-    def _submit(self, arrival: VirtualRequest, attempt: int) -> None:
-        key = RequestKey(f"g{arrival.number % GATEWAYS}", arrival.number, attempt)
-        self.attempts[arrival.number] = VirtualAttempt(arrival, key, self.clock.now)
-        caller = Caller(arrival.key, concurrent=1_000_000 if arrival.key in LIMITED_KEYS else 0)
-        request = SubmitRequest(
-            arrival.number,
-            attempt,
-            arrival.model,
-            "chat/completions",
-            f"request{arrival.number}",
-            size=4 * arrival.prompt,
-            stream=True,
-            suspect=attempt > 1,
-            caller=caller,
-        )
-
-        def happen() -> None:
-            view = self.scheduler.view
-            view.serving(arrival.model)
-            if caller.concurrent:
-                view.requests_of_key(caller.key)
-            self.scheduler.request_submitted(key, request, b"", self.targets[arrival.model], self.clock.now)
-
-        self._event("submit", happen, light=True)
-
-    def _hang_up(self, number: int) -> None:
-        attempt = self.attempts.get(number)
-        if attempt is not None:
-            if attempt.worker is None:
-                self._end(attempt, "cancelled")
-            self._event("cancel", lambda: self.scheduler.request_cancelled(attempt.key, "client gone"), light=True)
-
-    def _refused(self, key: RequestKey, failure: Failure) -> None:
-        attempt = self.attempts.get(key.number)
-        if attempt is not None and attempt.key == key:
-            self._end(attempt, f"refused: {failure.code}")
-
-    def _end(self, attempt: VirtualAttempt, how: str) -> None:
-        del self.attempts[attempt.key.number]
-        self.tally.ended(attempt.key.number, how)
-
-    # ---- workers -----------------------------------------------------------------------------------------------------
-
-    def _later(self, seconds: float, worker: VirtualWorker, happen: Callable[[], object]) -> None:
-        """Let something happen to a worker, unless it ends before."""
-        self.clock.after(seconds, lambda: happen() if self.workers.get(worker.name) is worker else None)
-
-    def _read_message(self, worker: VirtualWorker, message: object) -> None:
-        match message:
-            case CheckModel(spec):
-                found = MemoryEstimate({HOST: PlaceNeed(self.models[spec.name].need)}, slots=SLOTS)
-                checked = partial(self.scheduler.model_checked, worker.name, found)
-                self._later(CHECK_S, worker, lambda: self._event("worker", checked))
-            case StartEngine(spec, _, need):
-                worker.held = dict(need)
-                self._later(self.models[spec.name].load_s, worker, partial(self._become_ready, worker))
-            case Run(gateway, number, attempt):
-                self._run(worker, self.attempts[number], RequestKey(gateway, number, attempt))
-            case Cancel(gateway, number, attempt):
-                key = RequestKey(gateway, number, attempt)
-                self._later(CANCEL_S, worker, lambda: self._stream_ends(worker, key, Code.CANCELLED))
-            case Shutdown():
-                self._later(LEAVE_S, worker, partial(self._leave, worker))
-
-    def _become_ready(self, worker: VirtualWorker) -> None:
-        worker.ready = True
-        facts = EngineReady(SLOTS, 4096, 1, "", 0.1)
-        self._event("worker", lambda: self.scheduler.engine_ready(worker.name, facts, self.clock.now))
-
-    def _run(self, worker: VirtualWorker, attempt: VirtualAttempt, key: RequestKey) -> None:
-        assert attempt.key == key, "an attempt was granted that had ended"
-        assert attempt.worker is None, "an attempt was granted twice"
-        assert worker.ready, "a request was sent to an engine that is not ready"
-        worker.running[key], attempt.worker = attempt, worker
-        assert len(worker.running) <= SLOTS, "more was granted than there are slots"
-        self._streams += 1
-        arrival, now = attempt.arrival, self.clock.now
-        self.tally.granted(arrival.key, now - arrival.at, self._streams)
-        times = stream_times(arrival.prompt, arrival.tokens, len(worker.running))
-        attempt.first_token = now + times.first
-        self._later(times.end, worker, lambda: self._stream_ends(worker, key, ""))
-
-    def _stream_ends(self, worker: VirtualWorker, key: RequestKey, code: str) -> None:
-        attempt = worker.running.pop(key, None)
-        if attempt is None:  # cancelled
-            return
-        self._streams -= 1
-        self._end(attempt, str(code) or "answered")
-        tokens = attempt.arrival.prompt + attempt.arrival.tokens
-        ended = partial(self.scheduler.attempt_ended, key, code, self.clock.now, tokens, attempt.arrival.tokens)
-        self._event("end", ended, light=True)
-
-    def _leave(self, worker: VirtualWorker) -> None:
-        del self.workers[worker.name]
-        lost = self._lose_streams(worker)
-        failure = Failure(Code.WORKER_GONE, "it was told to leave")
-        self._event("worker", lambda: self.scheduler.worker_gone(worker.name, failure, self.clock.now))
-        self._retry(lost)
-
     # ---- faults ------------------------------------------------------------------------------------------------------
 
-    def _repeat(self, mean: float, fault: Callable[[], object]) -> None:
+    def _repeat(self, mean: float, fault: Callable[[], object], end: float) -> None:
         def happen() -> None:
             fault()
-            self._repeat(mean, fault)
+            self._repeat(mean, fault, end)
 
-        if self.clock.now < self.traffic.day:
+        if self.clock.now < end:
             self.clock.after(self._draw.expovariate(1 / mean), happen)
 
     def _engine_dies(self) -> None:
@@ -264,7 +93,7 @@ class ScheduledCluster:
         """A random node is gone, with all of its workers. It is back a while later."""
         node = self._draw.choice(sorted(self.nodes - {HEAD})) if len(self.nodes) > 1 else ""
         if node:
-            gone = [worker for worker in self.workers.values() if worker.node == node]
+            gone = self._on.pop(node, {}).values()
             lost = [attempt for worker in gone for attempt in self._lose_streams(worker)]
             for worker in gone:
                 del self.workers[worker.name]
@@ -273,16 +102,3 @@ class ScheduledCluster:
             self._event("node", lambda: self.scheduler.node_left(node, failure, self.clock.now))
             self._retry(lost)
             self.clock.after(NODE_BACK_S, partial(self._join, node))
-
-    def _lose_streams(self, worker: VirtualWorker) -> list[VirtualAttempt]:
-        """End the streams of an engine that has sent tokens; return the attempts that have got none."""
-        lost, worker.running = list(worker.running.values()), {}
-        self._streams -= len(lost)
-        broken = [attempt for attempt in lost if attempt.first_token <= self.clock.now]
-        for attempt in broken:
-            self._end(attempt, "broken")
-        return [attempt for attempt in lost if attempt not in broken]
-
-    def _retry(self, lost: list[VirtualAttempt]) -> None:
-        for attempt in lost:
-            self._submit(attempt.arrival, attempt.key.attempt + 1)

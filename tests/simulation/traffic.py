@@ -1,4 +1,4 @@
-"""The requests of a day: models by Zipf's law, a curve with a peak, bursts of single keys, clients that hang up."""
+"""The requests of a day: models by Zipf's law, a curve with a peak, short and long answers, bursts of one key, clients that hang up."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ NIGHT: Final = 0.25
 """The rate at night, as a part of that at the peak."""
 CANCELLED: Final = 0.04
 PROMPT_TOKENS: Final = 900
-OUTPUT_TOKENS: Final = 700
-STREAM_S: Final = PROMPT_TOKENS / PROMPT_SPEED + OUTPUT_TOKENS / (TOKEN_SPEED * 0.65)
+CHAT_TOKENS: Final = 500
+LONG_TOKENS: Final = 8000
+"""Tokens of an answer of a model that thinks first, or writes a program; the mean, as in chats."""
+LONG_SHARE: Final = 0.2
+STREAM_S: Final = PROMPT_TOKENS / PROMPT_SPEED + (CHAT_TOKENS + LONG_SHARE * (LONG_TOKENS - CHAT_TOKENS)) / (
+    TOKEN_SPEED * 0.65
+)
 """A mean stream of a busy engine."""
 
 
@@ -44,6 +49,14 @@ class Traffic(NamedTuple):
     streams: int
     day: float
     seed: int
+    begin: float = 0.0
+    """Only what comes after this part of the day, and before ``end``."""
+    end: float = 1.0
+
+    @property
+    def seconds(self) -> float:
+        """How long requests come."""
+        return (self.end - self.begin) * self.day
 
     @property
     def peak(self) -> float:
@@ -51,11 +64,12 @@ class Traffic(NamedTuple):
         return self.streams / STREAM_S
 
     def rate(self, at: float) -> float:
-        """Return the requests a second at a time of the day, without bursts."""
-        return self.peak * (1 - BURST_SHARE) * (NIGHT + (1 - NIGHT) * math.sin(math.pi * at / self.day) ** 2)
+        """Return the requests a second ``at`` seconds after the beginning, without bursts."""
+        part = self.begin + at / self.day
+        return self.peak * (1 - BURST_SHARE) * (NIGHT + (1 - NIGHT) * math.sin(math.pi * part) ** 2)
 
-    def arrivals(self) -> Iterator[VirtualRequest]:
-        """Yield the requests in the order of their arrival."""
+    def arrivals(self, start: float) -> Iterator[VirtualRequest]:
+        """Yield the requests in the order of their arrival. ``start``: the time of the clock when they begin to come."""
         draw = random.Random(self.seed)
         cumulated = list(itertools.accumulate(model.share for model in self.models))
         numbers, at = itertools.count(1), 0.0
@@ -65,19 +79,20 @@ class Traffic(NamedTuple):
             steady = self.rate(at)
             burst = steady * BURST_SHARE * BURST_EVERY_S / BURST_S if at < burst_end else 0.0
             at += draw.expovariate(steady + burst)
-            if at >= self.day:
+            if at >= self.seconds:
                 return
             if at >= next_burst:
                 burst_end, next_burst = next_burst + BURST_S, next_burst + BURST_EVERY_S
                 burst_models = draw.choices(self.models, cum_weights=cumulated, k=max(1, len(self.models) // 5))
             of_burst = draw.random() * (steady + burst) < burst
             pool, weights = (burst_models, None) if of_burst else (self.models, cumulated)
+            tokens = LONG_TOKENS if draw.random() < LONG_SHARE else CHAT_TOKENS
             yield VirtualRequest(
                 next(numbers),
-                at,
+                start + at,
                 draw.choices(pool, cum_weights=weights)[0].name,
                 BURST_KEY if of_burst else draw.choice(STEADY_KEYS),
                 int(draw.lognormvariate(math.log(PROMPT_TOKENS) - 0.32, 0.8)) + 1,
-                int(draw.lognormvariate(math.log(OUTPUT_TOKENS) - 0.32, 0.8)) + 1,
+                int(draw.lognormvariate(math.log(tokens) - 0.32, 0.8)) + 1,
                 draw.expovariate(1 / STREAM_S) if draw.random() < CANCELLED else math.inf,
             )

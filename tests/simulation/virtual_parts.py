@@ -15,6 +15,8 @@ class ClusterSize(NamedTuple):
     nodes: int
     workers: int
     memory: int
+    loaded: int = 0
+    """How many models are loaded before the first request comes: those that are used most."""
 
     @property
     def models_of_node(self) -> int:
