@@ -27,6 +27,9 @@ STREAMS_OF_WORKER: Final = 25
 """At the peak."""
 ENGINE_LIFE_S: Final = 86_400.0
 NODE_LIFE_S: Final = 172_800.0
+SHORT_ENGINE_LIFE_S: Final = 20_000.0
+"""For the growth: in its short days, something must fail."""
+SHORT_NODE_LIFE_S: Final = 12_000.0
 
 
 class Growth(msgspec.Struct):
@@ -52,7 +55,8 @@ def measure(numbers: Sequence[int], day: float, seed: int, note: Callable[[str],
     found = []
     for workers in numbers:
         note(f"{workers} workers")
-        traffic, size, faults = cluster(workers, workers * STREAMS_OF_WORKER, day, seed)
+        traffic, size, _ = cluster(workers, workers * STREAMS_OF_WORKER, day, seed)
+        faults = Faults(SHORT_ENGINE_LIFE_S / workers, SHORT_NODE_LIFE_S / size.nodes)
         result, cost = ScheduledCluster(traffic, size, faults).run()
         found.append(Growth(workers, len(traffic.models), result.requests, cost))
     return found
