@@ -1,4 +1,4 @@
-"""The time of day that clients are shown, and by which keys expire: that of the head, also on a machine whose own clock is wrong."""
+"""The head's time of day. Clients are shown it, and keys expire by it, also on a machine whose own clock is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 class ServerClock:
-    """This machine's clock and, on another node than the head, its difference to that of the head."""
+    """The clock of this machine and, on a node other than the head, its difference from the head's clock."""
 
     def __init__(self) -> None:
         """This is the head."""

@@ -34,7 +34,7 @@ class ResponseEventWriter(ChunkWriter):
     media_type = sse.MEDIA_TYPE
 
     def __init__(self, builder: ResponseBuilder, clock: Callable[[], float] | None = None) -> None:
-        """Write what ``builder`` builds. ``clock`` returns Unix seconds; None: that of the server."""
+        """Write what ``builder`` builds. ``clock`` returns Unix seconds. None means the clock of the server."""
         self._builder = builder
         self._clock = clock or SERVER_CLOCK.seconds
         self._number = 0
