@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from workers.jobs.errors import SourceError
 
 _PROGRESS_POLL_S: Final = 0.2
 """Seconds between two looks at pip's progress."""
@@ -22,8 +24,7 @@ if os.getppid() != int(sys.argv.pop(1)):
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
 
-DISK_FULL: Final = "the disk is full"
-"""A reason of :class:`PipFailure`."""
+_DISK_FULL: Final = "the disk is full"
 _UNREACHABLE: Final = re.compile(
     r"NewConnectionError|ConnectTimeout|NameResolutionError|name resolution|Max retries|Connection refused"
     r"|ProxyError|ReadTimeout|Read timed out|ConnectionResetError|SSLError",
@@ -34,15 +35,11 @@ _OWN_VARIABLE_PREFIXES: Final = ("LEMONBUS_", "LEMONADE_")
 _NOT_HERE: Final = frozenset({"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIRE_VIRTUALENV"})
 
 
-class PipFailure(NamedTuple):
-    """A failure of pip: a reason for clients, and its output for the log."""
+def run(words: list[str], staging: Path, look: Callable[[], None]) -> None:
+    """Run ``pip WORDS`` with its temporary files in ``staging``, calling ``look`` meanwhile.
 
-    reason: str
-    output: str
-
-
-def run(words: list[str], staging: Path, look: Callable[[], None]) -> PipFailure | None:
-    """Run ``pip WORDS`` with its temporary files in ``staging``, calling ``look`` meanwhile; None if it succeeded."""
+    Raises a :class:`SourceError` with the reason for clients, and pip's output as its detail.
+    """
     log = staging / "pip.log"
     command = [sys.executable, "-I", "-c", _RUN, str(os.getpid()), *words]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
@@ -62,10 +59,10 @@ def run(words: list[str], staging: Path, look: Callable[[], None]) -> PipFailure
         finally:
             process.kill()
             process.wait()
-    if not process.returncode:
-        return None
-    text = log.read_text("utf-8", "replace")
-    return PipFailure(_reason(process.returncode, text), text)
+    if process.returncode:
+        text = log.read_text("utf-8", "replace")
+        reason = _reason(process.returncode, text)
+        raise SourceError(reason, text, full=reason == _DISK_FULL)
 
 
 def _is_running(process: subprocess.Popen[bytes]) -> bool:
@@ -84,7 +81,7 @@ def _reason(code: int, output: str) -> str:
     if _UNREACHABLE.search(output):
         return "the package index cannot be reached"
     if "No space left" in output:
-        return DISK_FULL
+        return _DISK_FULL
     if "DO NOT MATCH THE HASHES" in output:
         return "a wheel is not the one that was pinned (its sha256 differs)"
     unknown = _UNKNOWN.search(output)

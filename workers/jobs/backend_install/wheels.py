@@ -12,7 +12,6 @@ from typing import Final
 
 from protocol.messages.backend_installs import PinnedWheel, WheelFile
 from workers.jobs import disk, pip
-from workers.jobs.errors import SourceError
 from workers.jobs.progress import DownloadProgress
 
 _UNPACKED: Final = 4
@@ -40,9 +39,7 @@ def install(wheels: list[PinnedWheel], site: Path, staging: Path, progress: Down
     progress.begin(wheels[0].requirement, 1, len(wheels), 0)
     words = ["install", "--target", str(site), "--require-hashes", "--no-deps", "--only-binary", ":all:"]
     words += ["--no-cache-dir", "--no-warn-script-location", "--requirement", str(requirements)]
-    failed = pip.run(words, staging, look)
-    if failed is not None:
-        raise SourceError(failed.reason, failed.output, full=failed.reason == pip.DISK_FULL)
+    pip.run(words, staging, look)
     progress.begin(wheels[-1].requirement, len(wheels), len(wheels), 0)
     progress.end()
 

