@@ -100,7 +100,7 @@ def test_a_gateway_and_a_host_that_were_given_up_on_whole_connections_begin_anew
         assert stream.finish().error["code"] == "events_lost"
         assert [each.finish(60).status for each in waiting] == 6 * [200]
         assert gateway.gateway_pids() == [pid]
-        assert server.state()["granted"] == 0
+        wait_for(lambda: server.state()["granted"] == 0, "no grant is left")
         assert server.client.post("/internal/keys", {"name": "first", "scopes": ["admin"]}).status == 200
         wait_for(lambda: gateway.client.get("/v1/models").status == 401, "the host has got the key")
 

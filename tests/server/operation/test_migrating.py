@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -136,6 +137,7 @@ CHAPTERS: Final[dict[str, tuple[Callable[[Path], None], str, str]]] = {
 """Chapter → what makes the other server's files, a model that is there afterwards, and its answer."""
 
 
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 @pytest.mark.timeout(4 * PATIENCE_S)
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_the_commands_of_a_chapter(server: ConfiguredServer, home: Path, chapter: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,7 @@ def test_a_file_is_looked_at_again_when_it_has_changed(tmp_path: Path) -> None:
     assert list(models.entries) == ["x"]
     assert models.entries["x"].labels == []
     assert not models.refresh()
-    os.link(tiny_models() / "models" / "tiny-embed.gguf", file)
+    shutil.copyfile(tiny_models() / "models" / "tiny-embed.gguf", file)
     assert not models.refresh("y")
     assert models.refresh("x")
     assert models.entries["x"].labels == ["embeddings"]
@@ -64,7 +64,7 @@ def test_the_registry_finds_the_model_by_its_names_once_its_file_is_there(make: 
     assert [entry.id for entry in models.entries(show_all=False)] == []
     with pytest.raises(LemonbusError, match=r"llama3\.2 cannot be loaded: its file is missing"):
         models.located("llama3.2")
-    os.link(tiny_models() / "models" / "tiny-embed.gguf", file)
+    shutil.copyfile(tiny_models() / "models" / "tiny-embed.gguf", file)
     (listed,) = models.entries(show_all=False)
     assert (listed.id, listed.origin, listed.type, listed.given_names) == ("llama3.2", "files", "embedding", ["small"])
     for name in ("llama3.2", "llama3.2:latest", "small"):
