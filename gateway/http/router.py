@@ -21,12 +21,22 @@ class Router(CompiledRouter):
         """No route is known yet."""
         super().__init__()
         self._exact: dict[str, tuple[object, Any, str]] = {}
+        self._by_last_segment: dict[str, list[tuple[str, str, object, Any, str]]] = {}
+        """Last segment → path before the parameter, its name, and the rest, of routes such as ``/v1/models/{id:path}/options``."""
         """The routes without parameters, by path without its first slash."""
         self._method_maps: dict[int, Any] = {}
         """By identity of the resource: one resource answers the same route under several prefixes."""
 
     def add_route(self, uri_template: str, resource: object, **kwargs: Any) -> None:
         """Add a route. A later one with the same template replaces it."""
+        before, path_parameter, after = uri_template.partition(":path}/")
+        if path_parameter:
+            # falcon has no parameter of several segments before the end of a path.
+            prefix, _, name = before.lstrip("/").partition("{")
+            methods = self.map_http_methods(resource, **kwargs)
+            set_default_responders(methods)
+            self._by_last_segment.setdefault(after, []).append((prefix, name, resource, methods, uri_template))
+            return
         if "{" in uri_template or kwargs.get("suffix"):
             super().add_route(uri_template, resource, **kwargs)
             return
@@ -38,11 +48,16 @@ class Router(CompiledRouter):
 
     def find(self, uri: str, req: Any = None) -> _Found | None:
         """Return the route of a path. As in falcon, a route without parameters takes precedence over one with them."""
-        exact = self._exact.get(uri.lstrip("/"))
-        if exact is None:
-            return super().find(uri, req)
-        resource, methods, template = exact
-        return resource, methods, {}, template
+        path = uri.lstrip("/")
+        exact = self._exact.get(path)
+        if exact is not None:
+            resource, methods, template = exact
+            return resource, methods, {}, template
+        rest, _, last = path.rpartition("/")
+        for prefix, name, resource, methods, template in self._by_last_segment.get(last, ()):
+            if rest.startswith(prefix) and len(rest) > len(prefix):
+                return resource, methods, {name: rest[len(prefix) :]}, template
+        return super().find(uri, req)
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> Any:
         """Route HEAD to the GET method, unless the resource has its own method for HEAD."""

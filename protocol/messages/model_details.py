@@ -156,3 +156,36 @@ class ConfiguredModel(msgspec.Struct, frozen=True, omit_defaults=True):
     known_options: list[LoadOption] = []
     """The load options that its recipe has."""
     files: list[ModelFile] = []
+
+
+@repeated_call
+class ChangeModelOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Change the load options that are saved for a model, and load nothing → :class:`ModelOptionsReport`."""
+
+    number: int
+    model: str
+    changes: dict[str, OptionValue | None] = {}
+    """Options to save; None removes one, and missing ones stay. Without any, the call only reads."""
+    erase: bool = False
+    """First remove all that are saved."""
+    dry_run: bool = False
+    """Save nothing; ``effective`` of the report says what would be."""
+
+
+class ModelOptionsReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The load options of a model."""
+
+    model: str
+    recipe: str
+    saved: dict[str, Any]
+    """What ``recipe_options.json`` has for it, which may also be options that its recipe does not have."""
+    effective: dict[str, OptionValue | None]
+    """Every option of the recipe, as a load that asks for none uses it; None or an empty text: the engine's own choice."""
+    defaults: dict[str, OptionValue | None]
+    """The same without the saved ones."""
+    context: int = -1
+    """Context tokens of each request after such a load; -1: only the load decides."""
+    loaded_options: dict[str, OptionValue] = {}
+    """The options that its engine was started with; empty if it is not loaded."""
+    outdated: bool = False
+    """Whether it is loaded with options that differ from ``effective``: it keeps them until it is loaded again."""

@@ -18,6 +18,7 @@ from supervisor.handlers.models.file_headers import FileHeaders
 from supervisor.handlers.models.loading import ModelLoading
 from supervisor.handlers.models.model_details import ModelDescriptions
 from supervisor.handlers.models.model_lists import ModelLists
+from supervisor.handlers.models.model_options import ModelOptions
 from supervisor.handlers.models.pull import Pulls
 from supervisor.handlers.models.sampling_defaults import FILE, SamplingDefaultsCalls, SamplingDefaultsStore
 from supervisor.handlers.models.variants import VariantQueries
@@ -221,6 +222,7 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         errors=errors,
     )
     lists = ModelLists(models, headers, view, calls, errors, where=components.nodes.where)
+    options = ModelOptions(settings, models, view, calls)
     variants = VariantQueries(settings, loop, jobs, calls)
     disk = DiskCalls(
         loop=loop,
@@ -239,6 +241,7 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         descriptions,
         lists,
         loading,
+        options,
         pulls,
         variants,
         disk,

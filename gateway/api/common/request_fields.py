@@ -58,16 +58,18 @@ def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
     This only checks that they are numbers, strings or booleans; the supervisor knows the options of each recipe. Raises
     ``invalid_request`` naming the wrong one.
     """
-    options: dict[str, OptionValue] = {}
-    for key, value in fields.items():
-        if value is None or value in ("", -1):
-            continue
-        if not isinstance(value, int | float | str):
-            raise invalid(f"`{key}` must be a number, a string or a boolean", key)
-        if isinstance(value, int) and abs(value) >= 2**63:
-            raise invalid(f"`{key}` is out of range", key)
-        options[key] = value
-    return options
+    return {
+        key: option_value(key, value) for key, value in fields.items() if value is not None and value not in ("", -1)
+    }
+
+
+def option_value(name: str, value: Any) -> OptionValue:
+    """Return a value that an option may have; raises ``invalid_request`` naming the option."""
+    if not isinstance(value, int | float | str):
+        raise invalid(f"`{name}` must be a number, a string or a boolean", name)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise invalid(f"`{name}` is out of range", name)
+    return value
 
 
 def check_load_words(device: str, dtype: str) -> None:

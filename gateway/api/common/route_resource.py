@@ -38,8 +38,8 @@ class RouteResource:
             setattr(self, f"on_{route.method.lower()}", partial(self._respond, route))
 
     def _respond(self, route: Route[Any, Any], req: falcon.Request, resp: falcon.Response, **path: str) -> None:
-        given = self.body(req) if route.has_body else {**_query(req, route.request), **path}
-        self.respond(route, given, req, resp)
+        given = self.body(req) if route.has_body else _query(req, route.request)
+        self.respond(route, {**given, **path}, req, resp)
 
     def body(self, req: falcon.Request) -> dict[str, Any]:
         """Return the JSON object in the body of a request, which is empty for an empty body."""

@@ -77,7 +77,10 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     method: str
     path: str
     request: type[Asked]
-    """Its fields are those of the JSON body; for GET and for paths with parameters, those of path and query."""
+    """Its fields are those of the JSON body; for GET and for paths with parameters, those of path and query.
+
+    With a ``body`` of its own, a path with parameters has the fields of both.
+    """
     handler: Callable[[HttpCaller, Asked], Answered]
     """Returns the answer, or raises a failure."""
     operation: Operation
@@ -99,7 +102,7 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
 
     @property
     def has_body(self) -> bool:
-        """Whether the fields of the request are those of its body, not of its path and query."""
+        """Whether the fields of the request are those of its body and path, not of its path and query."""
         return self.operation.body is not None
 
 
@@ -119,7 +122,7 @@ def route(
         _, request, answers = get_type_hints(handler).values()
         several = get_args(answers) if isinstance(answers, UnionType) else [answers]
         kinds = tuple(each for each in several if each not in (Progressing, Content, NoneType))
-        has_body = method != "GET" and "{" not in path and request is not Nothing
+        has_body = "body" in documented or (method != "GET" and "{" not in path and request is not Nothing)
         derived = {
             "summary": (handler.__doc__ or "").partition("\n")[0],
             "answer": None if not kinds else kinds if len(kinds) > 1 else kinds[0],

@@ -5,7 +5,17 @@ from __future__ import annotations
 from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
-from gateway.api.lemonade import health, install, load, model_files, params, preview_load, stats, system_info
+from gateway.api.lemonade import (
+    health,
+    install,
+    load,
+    model_files,
+    model_options,
+    params,
+    preview_load,
+    stats,
+    system_info,
+)
 from gateway.bus.session import SupervisorSession
 from gateway.logs.stream import LogStreamResource
 
@@ -17,7 +27,7 @@ class LemonadeDialect(Dialect):
         """Return the routes: the log stream, and the others under every version prefix."""
         return {
             "/logs/stream": LogStreamResource(session),
-            **resources(session, load, params, model_files, health, stats, install, system_info),
+            **resources(session, load, params, model_files, model_options, health, stats, install, system_info),
             **preview_load.routes(session),
         }
 

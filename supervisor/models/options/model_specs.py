@@ -140,9 +140,6 @@ def model_spec(
     named = backend if names_backend(descriptor, chosen) else None
     demands = node_demands(descriptor, named, configured, several_nodes=several_nodes)
     limits = engine_limits(configured)
-    if limits.cpus and descriptor.option("threads") and not chosen.get("threads"):
-        # An engine that waits for more threads than it has processors takes many times as long.
-        chosen = {**chosen, "threads": limits.whole_cpus}
     return ModelSpec(
         name=entry.name,
         checkpoint=entry.checkpoint,
@@ -151,7 +148,7 @@ def model_spec(
         type=entry.type.value,
         path=found.path,
         mmproj=found.mmproj,
-        options=chosen,
+        options=with_threads(chosen, descriptor, limits),
         labels=entry.labels,
         size=found.size,
         device=descriptor.shown_device or backend.device,
@@ -167,6 +164,16 @@ def model_spec(
         needs=demands.needs,
         configured=engine_fingerprint(configured),
     )
+
+
+def with_threads(chosen: Options, descriptor: RecipeDescriptor, limits: EngineLimits) -> Options:
+    """Return options with as many threads as the engine may have processors, if they name no number of threads.
+
+    An engine that waits for more threads than it has processors takes many times as long.
+    """
+    if limits.cpus and descriptor.option("threads") and not chosen.get("threads"):
+        return {**chosen, "threads": limits.whole_cpus}
+    return chosen
 
 
 def engine_limits(configured: ModelSettings) -> EngineLimits:
@@ -239,6 +246,12 @@ class SpecBuilder:
         """Return the options of a load that asks for none, by their origins; raises as :meth:`build`."""
         configured, saved = self._configuration.options(entry), self._saved.of(entry.name)
         return option_layers(entry, descriptor_of(entry), self._settings, configured, saved)
+
+    def options(self, entry: CatalogueEntry, saved: Options) -> Options:
+        """Return the options of a load that asks for none, if these were saved for the model; raises as :meth:`build`."""
+        descriptor = descriptor_of(entry)
+        layers = option_layers(entry, descriptor, self._settings, self._configuration.options(entry), saved)
+        return with_threads(merged_options(layers, {}), descriptor, engine_limits(self._configuration.of(entry)))
 
     def context_size(self, entry: CatalogueEntry) -> int:
         """Return the context tokens of a request when the model is loaded next; 0 if its engine or its files decide."""

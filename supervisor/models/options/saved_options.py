@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol.failures import Code, Failure, LemonbusError, printable
-from protocol.models.recipes import RecipeDescriptor
+from protocol.models.recipes import AUTOMATIC, RecipeDescriptor
 from supervisor.models.options.load_options import Options, check, check_option
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
 
 FILE: Final = "recipe_options.json"
+_UNSET: Final = (None, "", -1, AUTOMATIC)
 
 
 class SavedOptions:
@@ -61,11 +62,19 @@ class SavedOptions:
 
     def of(self, model: str) -> Options:
         """Return what was saved for a model. Options that its recipe does not accept are reported and left out."""
+        return self.usable(model, self.item(model))
+
+    def item(self, model: str) -> dict[str, Any]:
+        """Return what the file has for a model, whether its recipe accepts it or not."""
         self.refresh()
-        descriptor = self._descriptor_of(model)
         item = self._items.get(model)
+        return dict(item) if isinstance(item, dict) else {}
+
+    def usable(self, model: str, item: Mapping[str, Any]) -> Options:
+        """Return the options that the model's recipe accepts. The others are reported."""
+        descriptor = self._descriptor_of(model)
         good: Options = {}
-        for name, value in item.items() if isinstance(item, dict) else ():
+        for name, value in item.items():
             try:
                 good[name] = check_option(descriptor, name, value, self._directories)
             except LemonbusError as problem:
@@ -93,8 +102,29 @@ class SavedOptions:
             items[model] = good
         self._write(model, items)
 
+    def changed(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what would be saved for a model after a change; raises ``invalid_request``.
+
+        As in Lemonade, None and an empty text remove an option, and so do -1 and ``auto`` where they do not mean that a
+        number is chosen. Saved options that the recipe does not have stay, and can be removed.
+        """
+        descriptor, result = self._descriptor_of(model), self.item(model)
+        for name, value in changes.items():
+            option = descriptor.option(name)
+            chosen = option is not None and option.automatic and value in (-1, AUTOMATIC)
+            if value in _UNSET and not chosen and (option is not None or name in result):
+                result.pop(name, None)
+            else:
+                result[name] = check_option(descriptor, name, value, self._directories)
+        return result
+
+    def replace(self, model: str, item: Mapping[str, Any]) -> None:
+        """Write what :meth:`changed` has returned; without options, remove it. Raises ``internal_error``."""
+        others = {name: other for name, other in self._items.items() if name != model}
+        self._write(model, {**others, model: dict(item)} if item else others)
+
     def drop(self, model: str) -> None:
-        """Remove what is saved for a model that is being deleted; raises like :meth:`save`."""
+        """Remove what is saved for a model; raises like :meth:`save`."""
         self.refresh()
         if model in self._items:
             self._write(model, {name: item for name, item in self._items.items() if name != model})

@@ -85,3 +85,31 @@ def test_a_clients_rules_apply_to_what_is_saved(tmp_path: Path) -> None:
     saved = SavedOptions(tmp_path / saved_options.FILE, descriptor_of, ["/srv/extra"])
     assert saved.of("m") == {"threads": 2}
     assert "--log-file cannot be sent with a load" in saved.problems[0]
+
+
+def test_a_change_leaves_the_other_options_and_removes_what_is_not_set(saved: SavedOptions, tmp_path: Path) -> None:
+    path = tmp_path / saved_options.FILE
+    path.write_text(json.dumps({"other": {"unheard_of": 1}, "m": {"ctx_size": 512, "threads": 2, "pinned": True}}))
+    after = saved.changed("m", {"ctx_size": -1, "threads": None, "llamacpp_args": "--no-mmap"})
+    assert after == {"ctx_size": -1, "llamacpp_args": "--no-mmap", "pinned": True}
+    assert saved.of("m") == {"ctx_size": 512, "threads": 2}, "nothing is written yet"
+    saved.replace("m", after)
+    assert json.loads(path.read_text()) == {"other": {"unheard_of": 1}, "m": after}
+    assert saved.changed("m", {"ctx_size": "auto", "pinned": None}) == {"ctx_size": -1, "llamacpp_args": "--no-mmap"}
+    saved.replace("m", {})
+    assert json.loads(path.read_text()) == {"other": {"unheard_of": 1}}
+
+
+@pytest.mark.parametrize("unset", [None, "", -1, "auto"])
+def test_words_for_no_value_remove_an_option(saved: SavedOptions, unset: object) -> None:
+    saved.save("m", {"threads": 2, "llamacpp_backend": "cpu"})
+    assert saved.changed("m", {"threads": unset, "llamacpp_backend": unset}) == {}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"pinned": None}, {"pinned": True}, {"steps": -1}, {"ctx_size": "x"}, {"ctx_size": -2}]
+)
+def test_a_wrong_change_is_the_callers_error(saved: SavedOptions, wrong: dict[str, object]) -> None:
+    with pytest.raises(LemonbusError) as raised:
+        saved.changed("m", wrong)
+    assert (raised.value.failure.code, raised.value.failure.param) == (Code.INVALID_REQUEST, next(iter(wrong)))
