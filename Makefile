@@ -30,10 +30,13 @@ SAMPLE ?= tests/protocol tests/workers tests/gateway tests/server tests/clients
 LOWEST := build/lowest
 # An environment for the programs that build packages.
 BUILD  := build/tools
+# The builder of the site of docs/.
+DOCS  := build/mkdocs
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster helm manifests dist wheelhouse deb packages clean tools
+.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster helm manifests dist wheelhouse deb packages docs docs-serve clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -62,6 +65,7 @@ help:
 	@echo 'make wheelhouse  build/wheelhouse: all wheels of an installation with EXTRAS (llamacpp), their hashes, and an SBOM'
 	@echo 'make deb     dist/: a package for this release of Debian or Ubuntu'
 	@echo 'make packages  build these, and install them on minimal Debians; needs root, otherwise it says so'
+	@echo 'make docs    build/site: the documents as a site, with its links checked; make docs-serve: the same on http://127.0.0.1:8000'
 	@echo 'make screenshots take the pictures of docs/screenshots, after MINUTES (2) of requests'
 	@echo 'make clean   remove everything that the others made'
 
@@ -164,6 +168,13 @@ cluster: $(VENV)/.cluster
 screenshots: $(VENV)/.test
 	@$(BIN)/python -m tests.screenshots --minutes $(MINUTES)
 
+docs: $(DOCS)/.installed
+	@$(MKDOCS) build
+	@echo 'The documents: build/site/index.html'
+
+docs-serve: $(DOCS)/.installed
+	@$(MKDOCS) serve -q --livereload --watch README.md --watch ARCHITECTURE.md
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info deploy/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -186,6 +197,11 @@ $(BIN)/python: | tools
 $(BUILD)/.installed: Makefile | tools
 	@$(PYTHON) -m venv $(BUILD)
 	@$(BUILD)/bin/python -m pip install -qq --disable-pip-version-check 'build >= 1.2.2' 'cyclonedx-bom >= 7.0'
+	@touch $@
+
+$(DOCS)/.installed: setup.cfg deploy/install.py | tools
+	@$(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python deploy/install.py 'setup.cfg[docs]' 'the builder of the documents'
 	@touch $@
 
 # Stamp files: the second time there is nothing to do. A larger installation includes the smaller ones.

@@ -1,7 +1,7 @@
 """``python deploy/install.py '.[llamacpp]' 'lemonbus and its engine'``: pip's installation, told in one line.
 
 The Makefile runs it with the Python of the virtual environment to install into, before anything but pip is there:
-the standard library is all it has.  Pip's own output goes to ``install.log`` in that environment.  Exits with pip's
+the standard library is all it has.  ``setup.cfg[docs]`` is what this extra needs, without lemonbus.  Pip's own output goes to ``install.log`` in that environment.  Exits with pip's
 status; a failure is one more line, which says what failed and what to do.
 """
 
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -43,7 +44,7 @@ _NETWORK: Final = "check the network, or name a proxy (HTTPS_PROXY) or a package
 
 
 def main(arguments: list[str]) -> int:
-    """Install a requirement in editable form; return pip's exit status."""
+    """Install a requirement in editable form, or the packages of an extra; return pip's exit status."""
     requirement, what = arguments
     environment = Path(sys.prefix)
     log = environment / "install.log"
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
         f"Installing {what} into {os.path.relpath(environment)}; this happens once.", sys.stdout
     )
     with log.open("w+", encoding="utf-8", errors="replace") as file:
-        code = _pip(["-e", requirement], file, progress)
+        code = _pip(_words(requirement), file, progress)
         progress.end()
         if code:
             file.seek(0)
@@ -91,6 +92,16 @@ class InstallProgressLine:
         """Pip has ended."""
         if self._shows:
             self._write(f"\r{self._text} {self._found} packages, {time.monotonic() - self._began:.0f} s\n")
+
+
+def _words(requirement: str) -> list[str]:
+    """Return pip's words for a requirement."""
+    extra = re.fullmatch(r"(.*setup\.cfg)\[(\w+)\]", requirement)
+    if extra is None:
+        return ["-e", requirement]
+    parser = ConfigParser(interpolation=None)
+    parser.read_string(Path(extra[1]).read_text(encoding="utf-8"))
+    return parser["options.extras_require"][extra[2]].split("\n")[1:]
 
 
 def _pip(words: list[str], log: TextIO, progress: InstallProgressLine) -> int:

@@ -33,8 +33,8 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
 @pytest.mark.parametrize(
     ("document", "statement"),
     [
-        ("README.md", f"newest {DEFAULTS.response_store_entries} responses in memory"),
-        ("README.md", f"at most {DEFAULTS.response_store_bytes >> 20} MiB, for a day"),
+        ("docs/apis.md", f"newest {DEFAULTS.response_store_entries} responses in memory"),
+        ("docs/apis.md", f"at most {DEFAULTS.response_store_bytes >> 20} MiB, for a day"),
         ("docs/configuration.md", f"may have {MAX_FILE_BYTES >> 20} MiB"),
         ("docs/media.md", f"{MAX_IMAGES} images of {MAX_IMAGE_BYTES >> 20} MiB each"),
         (
@@ -72,14 +72,21 @@ def test_a_figure_is_the_one_of_the_code(document: str, statement: str) -> None:
     assert statement in " ".join((ROOT / document).read_text().split())
 
 
-def test_the_readme_has_the_exit_codes_of_the_command_line() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_readme_has_figures_of_the_page_about_performance() -> None:
+    (table,) = re.findall(r"^## Performance\n(.*?)^## ", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| .*\|$", table, re.MULTILINE)
+    assert len(rows) > 10
+    assert set(rows) <= set((ROOT / "docs" / "performance.md").read_text().splitlines())
+
+
+def test_the_page_has_the_exit_codes_of_the_command_line() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text()
     for code in re.findall(r"^(?:Exit codes: )?(\d+) ", EXIT_CODE_HELP.replace("; ", "\n"), re.MULTILINE):
-        assert re.search(rf"[:;]\s{code}\s", readme), code
+        assert re.search(rf"[:;]\s{code}\s", page), code
 
 
-def test_the_readme_lists_the_commands() -> None:
-    table = (ROOT / "README.md").read_text().split("## The command line")[1].split("\n## ")[0]
+def test_the_page_lists_the_commands() -> None:
+    table = (ROOT / "docs" / "command-line.md").read_text().split("\n## ")[0]
     named = set(re.findall(r"[`, ]([a-z-]+)(?=[ `\[])", " ".join(re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE))))
     assert set(cli.list_commands(click.Context(cli))) <= named
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import protocol
+from deploy.documents.sources import page_of
 from protocol import RELEASE, VERSION
 from protocol.config.settings import Settings
 from protocol.messages.events import EventKind
@@ -67,6 +68,13 @@ def test_links_lead_to_files_that_exist() -> None:
     assert wrong == []
 
 
+def test_every_document_is_once_in_the_navigation_of_the_site() -> None:
+    """``nav`` in mkdocs.yml: `make docs` fails otherwise."""
+    listed = re.findall(r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [path.relative_to(ROOT).as_posix() for path in [*DOCUMENTS, ROOT / "CHANGELOG.md"]]
+    assert sorted(listed) == sorted({page_of(path) for path in pages})
+
+
 def test_the_architecture_is_one_page() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= PAGE
 
@@ -93,10 +101,8 @@ def test_docstrings_name_modules_and_files_that_exist() -> None:
 def test_every_setting_is_in_a_table_with_its_default() -> None:
     """A row is ``| `first`, `second` | `1`, `2` | …``; directories have no fixed default."""
     documented: dict[str, str] = {}
-    for document in (ROOT / "README.md", ROOT / "docs" / "configuration.md"):
-        (table,) = re.findall(
-            r"^\| setting \| default \| \|\n\|---\|---\|---\|\n((?:\|.*\n)+)", document.read_text(), re.MULTILINE
-        )
+    header = r"^\| setting \| default \| \|\n\|---\|---\|---\|\n((?:\|.*\n)+)"
+    for table in re.findall(header, (ROOT / "docs" / "configuration.md").read_text(), re.MULTILINE):
         for names, defaults in re.findall(r"^\| (.*?) \| (.*?) \|", table, re.MULTILINE):
             settings, values = names.split(", "), defaults.split(", ")
             documented |= zip(settings, values * len(settings) if len(values) == 1 else values, strict=True)
@@ -114,7 +120,7 @@ def test_every_setting_is_in_a_table_with_its_default() -> None:
 
 def test_strings_name_modules_that_exist() -> None:
     """``"workers.jobs.probe"``: to start it, to look for its process, or to replace a part of it in a test."""
-    dotted = re.compile(rf"(?:{'|'.join(PACKAGES)}|tests)(?:\.(?!py$)\w+)+")
+    dotted = re.compile(rf"(?:{'|'.join(PACKAGES)}|tests)(?:\.(?!(?:py|md)$)\w+)+")
     files = [*FILES, *DEPLOYED, *TESTS]
     named = [(name(file), text) for file in files for text in literals(file) if dotted.fullmatch(text)]
     assert len(named) > 20, "the test finds none"
