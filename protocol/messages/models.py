@@ -61,6 +61,8 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens that the model was trained for, according to its files; 0 if unknown."""
     saved_options: dict[str, OptionValue] = {}
     """The load options that are saved for it."""
+    image_defaults: dict[str, OptionValue] = {}
+    """What its requests for pictures get that do not say it themselves: of the loaded engine, else of the next one."""
     nodes: list[str] = []
     """The nodes that have its files, the head first; empty on a server of one machine, and for a model without files."""
 

@@ -93,6 +93,8 @@ class LoadOption(msgspec.Struct, frozen=True, omit_defaults=True):
     choices: list[str] = []
     automatic: bool = False
     """Whether -1 means that lemonbus chooses the number, so that it may also be :data:`AUTOMATIC`."""
+    image_default: bool = False
+    """Whether it is a default of requests for pictures, so that models show it in ``image_defaults``."""
 
 
 def context_option(text: str) -> LoadOption:

@@ -30,6 +30,7 @@ from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.model_entries import ModelEntries
 from supervisor.models.names import NameIndex
 from supervisor.models.options import load_options, saved_options
+from supervisor.models.options.load_options import Options
 from supervisor.models.options.model_configuration import ModelConfiguration
 from supervisor.models.options.model_specs import SpecBuilder, descriptor_of
 from supervisor.models.options.saved_options import SavedOptions
@@ -269,6 +270,10 @@ class ModelRegistry:
         """Return the context tokens of a request when the model is loaded next; 0 if its engine or its files decide."""
         entry = self.known(name)
         return self.specs.context_size(entry) if entry is not None else 0
+
+    def next_options(self, entry: CatalogueEntry, saved: Mapping[str, Any]) -> Options:
+        """Return the options of a load that asks for none, if these are saved for the model; raises as :meth:`spec`."""
+        return self.specs.options(entry, self.options.usable(entry.name, saved))
 
     # Loading and downloading
 

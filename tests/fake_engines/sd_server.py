@@ -43,6 +43,8 @@ VALUES: Final = {
     "-W": "width",
     "-H": "height",
     "-s": "seed",
+    "--sampling-method": "method",
+    "--flow-shift": "shift",
 }
 SWITCHES: Final = ("-v", "--verbose", "--color", "--fa", "--vae-tiling")
 DEFAULTS: Final = {"ip": "127.0.0.1", "port": "1234", "steps": "20", "cfg": "7.0", "seed": "42"}
@@ -117,6 +119,8 @@ class RequestedImage:
         self.seed = extra_fields.get("seed", int(given["seed"]))
         self.steps = min(100, max(1, sampling.get("sample_steps", int(given["steps"]))))
         self.cfg = float(sampling.get("guidance", {}).get("txt_cfg", given["cfg"]))
+        self.method = sampling.get("sample_method", given.get("method", "euler_a"))
+        self.shift = float(sampling.get("flow_shift", given.get("shift", 0)))
         self.negative = extra_fields.get("negative_prompt", "")
 
     @property
@@ -130,7 +134,7 @@ class RequestedImage:
         """What the original writes into its pictures."""
         return (
             f"{self.prompt}\nNegative prompt: {self.negative}\nSteps: {self.steps}, CFG scale: {self.cfg:.6f}, "
-            f"Seed: {self.seed}, Size: {self.width}x{self.height}, Version: stable-diffusion.cpp"
+            f"Seed: {self.seed}, Size: {self.width}x{self.height}, Sampler: {self.method}, Shift: {self.shift:g}, Version: stable-diffusion.cpp"
         )
 
     def drawn(self, place: int) -> bytes:

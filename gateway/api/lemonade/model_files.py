@@ -60,6 +60,8 @@ class LemonadePullRequest(NamedModel, kw_only=True):
     embedding: bool | None = None
     reranking: bool | None = None
     recipe_options: dict[str, OptionValue | None] | None = None
+    image_defaults: dict[str, OptionValue | None] | None = None
+    """Of a model for pictures: what requests get that do not say it themselves. The same options in `recipe_options` replace these."""
     source: _Registry | None = None
     registry_source: _Registry | None = None
     stream: bool | None = None
@@ -84,7 +86,7 @@ class LemonadePullRequest(NamedModel, kw_only=True):
         files = {role: name for role, name in (self.checkpoints or {}).items() if name}
         if not all(isinstance(name, str) and len(name) <= MAX_NAME_LENGTH for name in files.values()):
             raise invalid("`checkpoints` must be an object of strings", "checkpoints")
-        options = chosen_options(self.recipe_options or {})
+        options = chosen_options(self.image_defaults or {}) | chosen_options(self.recipe_options or {})
         if not any((self.checkpoint, self.recipe, self.mmproj, labels, files, options)):
             return None
         if not self.name.startswith("user."):

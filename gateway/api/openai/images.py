@@ -65,6 +65,7 @@ class ImageRequest(msgspec.Struct, kw_only=True):
     """-1: a random one."""
     steps: Annotated[int, Meta(ge=1, le=100)] | None = None
     cfg_scale: Annotated[float, Meta(ge=0, le=100)] | None = None
+    flow_shift: Annotated[float, Meta(ge=0, le=100)] | None = None
     negative_prompt: Annotated[str, Meta(max_length=4_000)] | None = None
     sample_method: OptionName | None = None
     scheduler: OptionName | None = None

@@ -56,6 +56,8 @@ class ModelObject(msgspec.Struct, kw_only=True):
     labels: list[str]
     recipe_options: dict[str, OptionValue]
     """The load options that are saved for the model."""
+    image_defaults: dict[str, OptionValue] | UnsetType = UNSET
+    """Of a model for pictures: what requests get that do not say it themselves: `steps`, `cfg_scale`, `width`, `height` and so on."""
     root: str | UnsetType = UNSET
     """The registered name, if `id` is another name that the configuration or a user gave the model."""
     context_length: int | UnsetType = UNSET
@@ -142,6 +144,7 @@ def model_object(entry: ModelEntry, name: str, *, whole: bool = False) -> ModelO
         dtype=entry.dtype,
         labels=entry.labels,
         recipe_options=entry.saved_options,
+        image_defaults=entry.image_defaults or UNSET,
         root=entry.id if name != entry.id else UNSET,
         context_length=entry.context_length or UNSET,
         max_context_window=entry.max_context_window or UNSET,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from msgspec import structs
 
 from protocol.messages.models import GetModel, ListModels, ModelEntry
 from protocol.models.nodes import HEAD
-from protocol.models.recipes import ModelOrigin
+from protocol.models.recipes import ModelOrigin, OptionValue
 from supervisor.handlers.models.file_headers import FileHeaders, file_key
 from supervisor.internal_errors import InternalErrors
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
 from supervisor.scheduler.view import SchedulerView
+from workers.backends.registry import DESCRIPTORS
 
 HEADER_WAIT_S: Final = 0.5
 """How long a list waits for headers that were never read; after that, they are left out."""
@@ -63,10 +64,7 @@ class ModelLists:
             described = [
                 _with_nodes(self._with_context(with_loaded_state(self._view, entry)), where) for entry in entries
             ]
-            shown = [
-                structs.replace(entry, saved_options=saved[entry.id]) if entry.id in saved else entry
-                for entry in described
-            ]
+            shown = [self._with_options(entry, saved.get(entry.id, {})) for entry in described]
             result: object = shown if isinstance(call, ListModels) else shown[0]
         except Exception as problem:  # noqa: BLE001 - the caller must be answered, and others wait behind it
             result = self._errors.failure_of(problem)
@@ -81,6 +79,25 @@ class ModelLists:
         engine = model.facts if model is not None else None
         context = (engine.context if engine else 0) or self._models.context_size(entry.id) or trained
         return structs.replace(entry, context_length=context, max_context_window=trained)
+
+    def _with_options(self, entry: ModelEntry, saved: Mapping[str, OptionValue]) -> ModelEntry:
+        """Return an entry with its saved options, and with its defaults of requests for pictures."""
+        names = _image_options().get(entry.recipe, [])
+        known = self._models.known(entry.id) if names else None
+        if known is None:
+            return structs.replace(entry, saved_options=dict(saved)) if saved else entry
+        model = self._view.model(entry.id)
+        loaded = model.spec if model is not None and model.worker else None
+        options = loaded.options if loaded is not None else self._models.next_options(known, saved)
+        found = {name: options[name] for name in names if options.get(name) not in (None, "")}
+        return structs.replace(entry, saved_options=dict(saved), image_defaults=found)
+
+
+@cache
+def _image_options() -> dict[str, list[str]]:
+    """Return recipe → its options that are defaults of requests for pictures, for those that have any."""
+    found = {name: [each.name for each in known.options if each.image_default] for name, known in DESCRIPTORS.items()}
+    return {name: options for name, options in found.items() if options}
 
 
 def _with_nodes(entry: ModelEntry, where: Mapping[str, list[str]] | None) -> ModelEntry:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from protocol.config.settings import Settings
 from protocol.failures import invalid
@@ -38,11 +39,11 @@ class ModelOptions:
         descriptor, store = self._models.descriptor(entry), self._models.options
         before = store.item(entry.name)
         after = {} if call.erase else store.changed(entry.name, call.changes)
-        self._check_arguments(entry, descriptor, call, store.usable(entry.name, after))
+        self._check_arguments(entry, descriptor, call, after)
         if after != before and not call.dry_run:
             store.replace(entry.name, after)
             log.info("model options saved", model=entry.name, options=after)
-        effective = self._models.specs.options(entry, store.usable(entry.name, after))
+        effective = self._models.next_options(entry, after)
         model = self._view.model(entry.name)
         loaded = model.spec if model is not None and model.worker else None
         outdated = loaded is not None and loaded.options != effective
@@ -51,7 +52,7 @@ class ModelOptions:
             recipe=entry.recipe,
             saved=before if call.dry_run else after,
             effective=_complete(descriptor, effective),
-            defaults=_complete(descriptor, self._models.specs.options(entry, {})),
+            defaults=_complete(descriptor, self._models.next_options(entry, {})),
             context=_context(effective, loaded, model),
             loaded_options=loaded.options if loaded is not None else {},
             outdated=outdated,
@@ -59,13 +60,13 @@ class ModelOptions:
         self._calls.answer_when_written(peer, call.number, report)
 
     def _check_arguments(
-        self, entry: CatalogueEntry, descriptor: RecipeDescriptor, call: ChangeModelOptions, saved: Options
+        self, entry: CatalogueEntry, descriptor: RecipeDescriptor, call: ChangeModelOptions, saved: Mapping[str, Any]
     ) -> None:
         """Raise ``invalid_request`` if a change of arguments or of the backend makes arguments that the engine refuses."""
         arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
         if call.erase or not {arguments, f"{descriptor.recipe}_backend"} & call.changes.keys():
             return
-        problem = engine_arguments_problem(descriptor, self._models.specs.options(entry, saved), self._settings)
+        problem = engine_arguments_problem(descriptor, self._models.next_options(entry, saved), self._settings)
         if problem:
             raise invalid(problem, arguments)
 

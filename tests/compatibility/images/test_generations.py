@@ -64,6 +64,38 @@ def test_options_of_a_request_precede_saved_ones_then_the_models_then_the_recipe
     assert options().items() >= {"width": 512, "height": 512, "steps": 4}.items()
 
 
+def test_a_model_shows_what_requests_get_that_do_not_say_it(server: LemonbusServer) -> None:
+    def defaults(query: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = server.client.get(f"/v1/models/{MODEL}{query}").json()["image_defaults"]
+        (listed,) = [each for each in server.client.get("/v1/models").json()["data"] if each["id"] == MODEL]
+        assert listed["image_defaults"] == found
+        return found
+
+    server.client.post("/v1/unload", {"model_name": MODEL})
+    of_the_catalogue = {"steps": 4, "cfg_scale": 1.0, "width": 512, "height": 512}
+    assert defaults() == of_the_catalogue
+    options = f"/v1/models/{MODEL}/options"
+    own = {"sampling_method": "euler", "flow_shift": 3, "width": 128, "height": 64}
+    assert server.client.post(options, own).status == 200
+    assert defaults() == {**of_the_catalogue, **own}
+    try:
+        (picture,) = pictures(draw(server, size=None).json())
+        assert (picture.width, picture.height) == (128, 64)
+        assert "Steps: 4, CFG scale: 1.0" in picture.text
+        assert "Sampler: euler, Shift: 3" in picture.text
+        (picture,) = pictures(draw(server, size="64x64", sample_method="lcm", flow_shift=2, steps=5).json())
+        assert (picture.width, picture.height) == (64, 64)
+        assert "Steps: 5" in picture.text
+        assert "Sampler: lcm, Shift: 2" in picture.text
+        assert server.client.start("DELETE", options).finish().json()["reload_needed"] is True
+        assert defaults() == {**of_the_catalogue, **own}, "the loaded engine keeps them"
+    finally:
+        server.client.start("DELETE", options).finish()
+        server.client.post("/v1/unload", {"model_name": MODEL})
+    assert defaults() == of_the_catalogue
+    assert "image_defaults" not in server.client.get("/v1/models/extra.tiny-chat").json()
+
+
 @pytest.mark.parametrize("model", BROKEN)
 def test_files_that_cannot_be_loaded(loaded: LemonbusServer, model: str) -> None:
     there = engine(loaded)

@@ -120,6 +120,17 @@ def test_pull_sends_a_registration_to_the_supervisor(ask: AppClient, stream: boo
     assert call.registration == model_files.Registration("a/b:Q4", "llamacpp", "m.gguf", ["vision", "embeddings"])
 
 
+def test_image_defaults_of_a_new_model_are_options_unless_its_options_say_otherwise(ask: AppClient) -> None:
+    ask.reports[model_files.PullModel] = model_files.Pulled("user.x")
+    fields = {"model_name": "user.x", "checkpoint": "a/b:x.safetensors", "recipe": "sd-cpp"}
+    defaults = {"steps": 4, "width": 512, "sampling_method": "", "cfg_scale": None}
+    ask("POST", "/v1/pull", {**fields, "image_defaults": defaults, "recipe_options": {"width": 64}})
+    (call,) = ask.asked(model_files.PullModel)
+    assert call.registration is not None
+    assert call.registration.options == {"steps": 4, "width": 64}
+    is_error(ask("POST", "/v1/pull", {**fields, "image_defaults": {"steps": [4]}}), 400, "invalid_request")
+
+
 def test_delete_reports_what_it_removed(ask: AppClient) -> None:
     ask.reports[model_files.DeleteModel] = model_files.Deleted("m", 2, ["user.n"])
     body = ask("POST", "/v1/delete", {"model_name": "m"}).json

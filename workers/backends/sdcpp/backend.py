@@ -106,6 +106,9 @@ class SdCppBackend(SingleSlotBackend):
         words += ["--diffusion-model" if parted else "-m", self.spec.path]
         words += ["--steps", str(self._option("steps")), "--cfg-scale", str(self._option("cfg_scale"))]
         words += ["-W", str(self._option("width")), "-H", str(self._option("height"))]
+        method, shift = self.spec.options.get("sampling_method", ""), self.spec.options.get("flow_shift")
+        words += ["--sampling-method", str(method)] if method not in ("", "default") else []
+        words += ["--flow-shift", str(shift)] if shift else []
         threads = int(self._option("threads"))
         if threads:
             words += ["-t", str(threads)]

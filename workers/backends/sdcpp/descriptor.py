@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from protocol.models.devices import Device
@@ -17,6 +18,10 @@ MAX_STEPS: Final = 100
 """sd-server allows no request more than this, and silently reduces larger ones."""
 MIN_SIDE_PX: Final = 64
 MAX_SIDE_PX: Final = 4096
+SAMPLING_METHODS: Final = [
+    *("euler", "euler_a", "heun", "dpm2", "dpm++2s_a", "dpm++2m", "dpm++2mv2", "ipndm", "ipndm_v", "lcm"),
+    *("ddim_trailing", "tcd", "res_multistep", "res_2s"),
+]
 SUFFIXES: Final = (".gguf", ".safetensors")
 _DIFFUSION: Final = frozenset(
     {"aura", "chroma", "cosmos", "flux", "hidream", "lumina2", "qwen_image", "sd1", "sd3", "sdxl", "z_image"}
@@ -26,6 +31,9 @@ _DIFFUSION_TENSORS: Final = (
     *("cap_embedder.", "double_blocks.", "img_in.", "input_blocks.", "joint_blocks."),
     *("model.diffusion_model.", "transformer_blocks.", "unet."),
 )
+
+
+_picture_option = partial(LoadOption, image_default=True)
 
 
 def _release(name: str, where: str, *devices: Device) -> Program:
@@ -71,10 +79,14 @@ DESCRIPTOR: Final = RecipeDescriptor(
             choices=["cpu", "system", "vulkan", "rocm"],
         ),
         LoadOption("sdcpp_args", "args", "further arguments for sd-server; a model's other files, as --vae FILE", ""),
-        LoadOption("steps", "int", "inference steps of a picture", 20, 1, MAX_STEPS),
-        LoadOption("cfg_scale", "number", "scale of classifier-free guidance", 7.0, 0, 100),
-        LoadOption("width", "int", "pixels of a picture's width", 512, MIN_SIDE_PX, MAX_SIDE_PX),
-        LoadOption("height", "int", "pixels of a picture's height", 512, MIN_SIDE_PX, MAX_SIDE_PX),
+        _picture_option("steps", "int", "inference steps of a picture", 20, 1, MAX_STEPS),
+        _picture_option("cfg_scale", "number", "scale of classifier-free guidance", 7.0, 0, 100),
+        _picture_option("width", "int", "pixels of a picture's width", 512, MIN_SIDE_PX, MAX_SIDE_PX),
+        _picture_option("height", "int", "pixels of a picture's height", 512, MIN_SIDE_PX, MAX_SIDE_PX),
+        _picture_option(
+            "sampling_method", "string", "sampling method; empty: the model's own", choices=SAMPLING_METHODS
+        ),
+        _picture_option("flow_shift", "number", "shift of a flow model's noise; 0: the model's own", None, 0, 100),
         LoadOption("threads", "int", "threads of the engine; 0: its own choice", 0, 0, MAX_THREADS),
     ],
     model_type=ModelType.IMAGE,

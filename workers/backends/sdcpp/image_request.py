@@ -35,6 +35,7 @@ class ImageFields(msgspec.Struct):
     seed: int | None = None
     steps: int | None = None
     cfg_scale: float | None = None
+    flow_shift: float | None = None
     negative_prompt: str | None = None
     strength: float | None = None
     sample_method: str | None = None
@@ -108,7 +109,7 @@ def _sd_fields(body: bytes) -> dict[str, Any]:
 
 def _extra_args(wanted: ImageFields) -> str:
     sampling: dict[str, Any] = {"sample_steps": wanted.steps}
-    sampling |= {"sample_method": wanted.sample_method, "scheduler": wanted.scheduler}
+    sampling |= {"sample_method": wanted.sample_method, "scheduler": wanted.scheduler, "flow_shift": wanted.flow_shift}
     if wanted.cfg_scale is not None:
         sampling["guidance"] = {"txt_cfg": wanted.cfg_scale}
     seed = wanted.seed if wanted.seed is not None and wanted.seed >= 0 else secrets.randbelow(_SEEDS)

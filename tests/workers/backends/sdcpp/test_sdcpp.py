@@ -52,6 +52,14 @@ def test_the_command_line(program: str) -> None:
     assert plain[-8:] == ["--steps", "20", "--cfg-scale", "7.0", "-W", "512", "-H", "512"]
 
 
+def test_a_sampling_method_and_a_shift_are_only_named_if_they_are_set(program: str) -> None:
+    assert made(program, sampling_method="euler", flow_shift=3.0).command(5)[-4:] == [
+        *("--sampling-method", "euler", "--flow-shift", "3.0")
+    ]
+    for method, shift in (("", 0), ("default", 0.0)):
+        assert made(program, sampling_method=method, flow_shift=shift).command(5)[-2:] == ["-H", "512"]
+
+
 def test_the_memory() -> None:
     """A picture of 512 by 512 takes 2.2 GB beside the model, mostly for its decoder, unless that works in tiles."""
     usual, tiled, small = made(), made(sdcpp_args="--vae-tiling"), made(width=64, height=64)

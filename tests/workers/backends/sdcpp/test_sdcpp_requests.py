@@ -34,13 +34,25 @@ def asked(body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_openai_fields_are_sent_as_fields_and_the_rest_in_the_prompt_tag() -> None:
     body = {"prompt": "a cat", "n": 2, "size": "64x96", "output_format": "png", "model": "x", "quality": "hd"}
-    more = {"seed": 7, "steps": 3, "cfg_scale": 1.5, "negative_prompt": "dogs", "sample_method": "euler"}
+    more = {
+        "seed": 7,
+        "steps": 3,
+        "cfg_scale": 1.5,
+        "negative_prompt": "dogs",
+        "sample_method": "euler",
+        "flow_shift": 3.0,
+    }
     sent, extras = asked({**body, **more, "response_format": "b64_json"})
     assert sent == {"prompt": "a cat", "n": 2, "size": "64x96", "output_format": "png"}
     assert extras == {
         "seed": 7,
         "negative_prompt": "dogs",
-        "sample_params": {"sample_steps": 3, "sample_method": "euler", "guidance": {"txt_cfg": 1.5}},
+        "sample_params": {
+            "sample_steps": 3,
+            "sample_method": "euler",
+            "flow_shift": 3.0,
+            "guidance": {"txt_cfg": 1.5},
+        },
     }
 
 
