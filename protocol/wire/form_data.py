@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import multipart
@@ -60,20 +60,38 @@ def parse(boundary: str, body: bytes, yield_control: Callable[[], object] = bool
     """
     found: list[FormPart] = []
     pieces: list[bytes] = []
-    segment = None
-    with multipart.PushMultipartParser(
-        boundary, content_length=len(body), max_segment_count=MAX_PARTS, strict=True
-    ) as parser:
-        for start in range(0, len(body), _PARSE_CHUNK_BYTES):
-            for event in parser.parse(body[start : start + _PARSE_CHUNK_BYTES]):
-                if isinstance(event, multipart.MultipartSegment):
-                    segment, pieces = event, []
-                elif event:
-                    pieces.append(event)
-                elif segment is not None:
-                    found.append(FormPart(segment.name or "", b"".join(pieces), segment.filename or ""))
-            yield_control()
+    for field, data in parse_pieces(boundary, _slices(body, yield_control), len(body)):
+        if data is None:
+            found.append(field._replace(data=b"".join(pieces)))
+            pieces.clear()
+        else:
+            pieces.append(data)
     return found
+
+
+def _slices(body: bytes, yield_control: Callable[[], object]) -> Iterator[bytes]:
+    for start in range(0, len(body), _PARSE_CHUNK_BYTES):
+        yield body[start : start + _PARSE_CHUNK_BYTES]
+        yield_control()
+
+
+def parse_pieces(
+    boundary: str, body: Iterable[bytes], length: int | None = None
+) -> Iterator[tuple[FormPart, bytes | None]]:
+    """Yield the fields of a form that is not held in memory: each without data, with a piece of its data; at its end, with None.
+
+    Raises ValueError as :func:`parse` does. ``length``: of the whole body; None if it is not known.
+    """
+    field = FormPart("", b"")
+    with multipart.PushMultipartParser(
+        boundary, content_length=-1 if length is None else length, max_segment_count=MAX_PARTS, strict=True
+    ) as parser:
+        for piece in body:
+            for event in parser.parse(piece):
+                if isinstance(event, multipart.MultipartSegment):
+                    field = FormPart(event.name or "", b"", event.filename or "")
+                else:
+                    yield field, bytes(event) if event else None
 
 
 def encode(parts: Iterable[FormPart], boundary: str = "") -> bytes:

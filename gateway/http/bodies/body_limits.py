@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import falcon
@@ -43,13 +44,16 @@ def read(req: falcon.Request, limit: int) -> bytes:
             return b""
         memory: BodyMemory | None = req.env.get(MEMORY_KEY)
         if memory is None:
-            return _read(req, source, limit)
+            return b"".join(_pieces(req, source, limit, counted=True))
         body, reader = _held_body(req.env), gevent.getcurrent()
         memory.begin(body, lambda failure: gevent.get_hub().loop.run_callback(_abort, body, reader, failure))
         try:
-            return _read(req, source, limit)
+            whole = b"".join(_pieces(req, source, limit, counted=True))
         finally:
             memory.end(body)
+        if body.given_up:
+            raise OVERLOADED.raised()
+        return whole
     except LemonbusError:
         # The rest of the body must not be mistaken for the next request.
         request_context(req.env).close_after()
@@ -61,11 +65,30 @@ def _abort(body: HeldBody, reader: Any, failure: Failure) -> None:
         reader.throw(failure.raised())
 
 
-def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
+def read_pieces(req: falcon.Request, limit: int) -> Generator[bytes]:
+    """Yield the body piece by piece; nothing holds all of it. Raises as :func:`read` does.
+
+    If it is closed before its end, the connection is closed after the answer.
+    """
+    length = req.content_length
+    whole = False
+    try:
+        if length is not None and length > limit:
+            raise Failure(Code.TOO_LARGE, f"the body is larger than {limit} bytes").raised()
+        if length is not None or req.env.get("HTTP_TRANSFER_ENCODING") is not None:
+            yield from _pieces(req, req.env["wsgi.input"], limit, counted=False)
+        whole = True
+    finally:
+        if not whole:
+            # The rest of the body must not be mistaken for the next request.
+            request_context(req.env).close_after()
+
+
+def _pieces(req: falcon.Request, source: Any, limit: int, *, counted: bool) -> Iterator[bytes]:
+    """``counted``: whether all of it will be in memory."""
     client_socket = req.env.get(SOCKET_KEY)
     if isinstance(source, ChunkedBody):
         source.limit = limit
-    pieces = []
     size = 0
     started = time.monotonic()
     try:
@@ -75,10 +98,11 @@ def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
                 client_socket.set_read_deadline(min(most, time.monotonic() + IDLE_TIMEOUT_S))
             piece = source.read(_STEP)
             if not piece:
-                break
+                return
             size += len(piece)
-            count(req.env, len(piece))
-            pieces.append(piece)
+            if counted:
+                count(req.env, len(piece))
+            yield piece
             gevent.sleep(0)
     except ConnectionEndedError:
         if client_socket is not None and client_socket.timed_out:
@@ -87,9 +111,6 @@ def _read(req: falcon.Request, source: Any, limit: int) -> bytes:
     finally:
         if client_socket is not None:
             client_socket.set_read_deadline(None)
-    if _held_body(req.env).given_up:
-        raise OVERLOADED.raised()
-    return b"".join(pieces)
 
 
 def count(env: dict[str, Any], size: int) -> None:
