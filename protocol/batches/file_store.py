@@ -1,0 +1,183 @@
+"""The files that clients upload and batches write: ``STATE_DIR/files``, for processes of one machine.
+
+``ID.data`` is the content and ``ID.json`` its record. A file exists as long as its record does, which is written last and
+removed first. What is left without a record is removed an hour later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from protocol import small_files
+from protocol.config.settings import Settings
+from protocol.failures import DECODE_ERRORS, Code, Failure
+
+FILE_ID: Final = re.compile(r"file-[0-9a-f]{32}")
+MAX_FILES: Final = 10_000
+MAX_FILES_OF_KEY: Final = 1_000
+"""Small files take little of ``files_bytes``, so their number is limited as well."""
+_ORPHAN_AGE_S: Final = 3600.0
+_DATA: Final = ".data"
+_RECORD: Final = ".json"
+
+
+class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of a file. Times are Unix seconds."""
+
+    id: str
+    owner: str
+    """The digest of the API key that it belongs to; empty if it was made without one."""
+    filename: str
+    purpose: str
+    bytes: int
+    created_at: int
+    expires_at: int = 0
+    """From when on it does not exist; 0: never."""
+
+
+class FileLimits(NamedTuple):
+    """Bytes of one file, of all files together, and of those of one API key."""
+
+    file: int
+    all: int
+    key: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> FileLimits:
+        """Return those of the settings."""
+        return cls(settings.file_bytes, settings.files_bytes, settings.files_bytes_of_key)
+
+
+class FileDraft:
+    """A file that is being written, and has no name yet."""
+
+    def __init__(self, folder: Path, file_id: str, limit: int) -> None:
+        """Begin with nothing; ``limit``: bytes that it may have. Raises OSError."""
+        self.id = file_id
+        self.size = 0
+        self._limit = limit
+        self._path = folder / f"{file_id}{_DATA}"
+        self._file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+    def write(self, piece: bytes) -> None:
+        """Append; raises ``body_too_large``, OSError."""
+        self.size += len(piece)
+        if self.size > self._limit:
+            raise too_large(f"a file may have {self._limit} bytes")
+        self._file.write(piece)
+
+    def close(self) -> None:
+        """Wait until everything is on the disk; raises OSError."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def discard(self) -> None:
+        """Remove it."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+def too_large(message: str) -> Exception:
+    """Return the exception for a file that may not be kept."""
+    return Failure(Code.TOO_LARGE, message, param="file").raised()
+
+
+class FileStore:
+    """The files of a state directory. Its methods may wait for the disk, and raise OSError if it fails."""
+
+    def __init__(self, settings: Settings, now: Callable[[], float] = time.time) -> None:
+        """Nothing is read or made."""
+        self.folder = Path(settings.state_dir) / "files"
+        self._limits = FileLimits.of(settings)
+        self._now = now
+
+    def begin(self, owner: str) -> FileDraft:
+        """Begin a file of this owner; raises ``body_too_large`` if its owner, or all together, have too much already."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sweep()
+        return FileDraft(self.folder, f"file-{secrets.token_hex(16)}", min(self._left(owner), self._limits.file))
+
+    def _left(self, owner: str) -> int:
+        """Return how many bytes another file may have."""
+        records = list(self._records())
+        own = [each for each in records if each.owner == owner]
+        left = self._limits.all - sum(each.bytes for each in records)
+        left_of_key = self._limits.key - sum(each.bytes for each in own)
+        if left <= 0 or len(records) >= MAX_FILES:
+            raise too_large("the files of all API keys use the space that they may have: delete some")
+        if left_of_key <= 0 or len(own) >= MAX_FILES_OF_KEY:
+            raise too_large("your files use the space that they may have: delete some")
+        return min(left, left_of_key)
+
+    def keep(self, draft: FileDraft, owner: str, filename: str, purpose: str, ttl: int = 0) -> FileRecord:
+        """Close a draft and make it a file, for ``ttl`` seconds (0: until it is deleted)."""
+        draft.close()
+        return self.record(draft.id, owner, filename, purpose, draft.size, ttl)
+
+    def record(self, file_id: str, owner: str, filename: str, purpose: str, size: int, ttl: int = 0) -> FileRecord:
+        """Make the data with this id a file; once more changes nothing but its times."""
+        now = int(self._now())
+        record = FileRecord(file_id, owner, filename, purpose, size, now, now + ttl if ttl else 0)
+        path = self.folder / f"{file_id}{_RECORD}"
+        with small_files.private_draft(path, msgspec.json.encode(record), lasting=True) as draft:
+            draft.replace(path)
+        return record
+
+    def get(self, file_id: str, owner: str | None) -> FileRecord:
+        """Return a file of this owner, or with None of any; raises ``not_found``."""
+        record = self._read(file_id) if FILE_ID.fullmatch(file_id) else None
+        if record is None or owner not in (None, record.owner):
+            shown = file_id if FILE_ID.fullmatch(file_id) else "with this id"
+            raise Failure(Code.NOT_FOUND, f"there is no file {shown}", param="file_id").raised()
+        return record
+
+    def data(self, file_id: str) -> Path:
+        """Return where the content of a file is."""
+        return self.folder / f"{file_id}{_DATA}"
+
+    def list(self, owner: str | None, purpose: str = "") -> list[FileRecord]:
+        """Return the files of this owner, or with None of all, oldest first."""
+        found = [each for each in self._records() if owner in (None, each.owner) and purpose in ("", each.purpose)]
+        return sorted(found, key=lambda each: (each.created_at, each.id))
+
+    def delete(self, record: FileRecord) -> None:
+        """Remove a file. What reads it may go on."""
+        (self.folder / f"{record.id}{_RECORD}").unlink(missing_ok=True)
+        self.data(record.id).unlink(missing_ok=True)
+
+    def _read(self, file_id: str) -> FileRecord | None:
+        """Return a record; None if there is no such file (any more). One that has expired is removed."""
+        try:
+            data = small_files.read_small_file(self.folder / f"{file_id}{_RECORD}")
+            record = msgspec.json.decode(data, type=FileRecord)
+        except (OSError, *DECODE_ERRORS):
+            return None
+        if record.expires_at and record.expires_at <= self._now():
+            self.delete(record)
+            return None
+        return record
+
+    def _records(self) -> Iterator[FileRecord]:
+        for path in list(self.folder.glob(f"file-*{_RECORD}")):
+            record = self._read(path.stem) if FILE_ID.fullmatch(path.stem) else None
+            if record is not None:
+                yield record
+
+    def _sweep(self) -> None:
+        """Remove what was never finished: its writer is gone, or would have written since."""
+        for path in list(self.folder.iterdir()):
+            with contextlib.suppress(FileNotFoundError):
+                old = path.stat().st_mtime < self._now() - _ORPHAN_AGE_S
+                if old and path.suffix != _RECORD and not path.with_suffix(_RECORD).exists():
+                    path.unlink()

@@ -1,0 +1,1 @@
+"""Tests of bytes on their way: frames, connections, forms, chunks."""
