@@ -27,6 +27,7 @@ LabelName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9./_-]{0,127}\Z")
 LabelValue = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,63}\Z")]
 ResourceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,127}\Z")]
 ResourceAmount = Annotated[float, Meta(gt=0, le=1_000_000)]
+PartName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}\Z")]
 FilePath = Annotated[str, Meta(pattern=r"^/", max_length=4096)]
 DeviceName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._-]{0,63}\Z")]
 
@@ -126,6 +127,8 @@ class ModelSettings(EngineSettings, frozen=True, kw_only=True, forbid_unknown_fi
     """A model file of this machine, which makes the section a model. Only the configuration names files anywhere."""
     mmproj: FilePath | None = None
     """The vision projector of the model in ``path``."""
+    parts: dict[PartName, FilePath] = {}
+    """The other files of the model in ``path``: part, such as ``vae`` → file."""
     preload: bool = False
     """Whether the model is loaded at the start."""
     replicas: ReplicaCount | None = None
@@ -184,7 +187,7 @@ PROGRAM_KEYS: Final = ("command",)
 """The keys that make a section a model which a program of the operator's own runs."""
 SERVER_KEYS: Final = ("url", "urls")
 """The keys that make a section a model on another server."""
-FILE_KEYS: Final = ("path", "mmproj")
+FILE_KEYS: Final = ("path", "mmproj", "parts")
 """The keys that make a section a model which is a file of this machine."""
 PROCESS_KEYS: Final = ("args", "env", "devices", "memory_limit", "cpus", "nice", "user")
 """The keys that say something about the process of an engine. A model on another server has none here."""

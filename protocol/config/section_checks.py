@@ -210,8 +210,9 @@ def _file_problems(path: KeyPath, section: ModelSettings) -> Iterator[Problem]:
     kind = next((key for key in _ENGINE_KINDS if getattr(section, key)), "")
     if section.path and kind:
         yield (*path, kind), "expected either this or path, not both"
-    if section.mmproj and not section.path:
-        yield (*path, "mmproj"), "has no effect without path"
+    for key in ("mmproj", "parts"):
+        if getattr(section, key) and not section.path:
+            yield (*path, key), "has no effect without path"
 
 
 def _engine_contradictions(

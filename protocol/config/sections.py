@@ -53,6 +53,7 @@ _EXPECTED: Final = {
     "health": "a path such as /health",
     "models": "a non-empty list of names of models",
     "options": "a table of load options: NAME = a value",
+    "parts": 'a table of absolute paths, such as { vae = "/models/ae.safetensors" }',
     "path": "the absolute path of a model file",
     "request_defaults": "a table of request fields: NAME = a value",
     "set": "a table of request fields: NAME = a value",

@@ -84,7 +84,9 @@ class StoredModel(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoints: list[tuple[str, str]] = []
     """(checkpoint, pattern of its projector), for each source."""
     files: list[str] = []
-    """Of a model in the extra models directory: the first file, and the projector."""
+    """Of a model in the extra models directory: the first file, the projector, and the parts."""
+    parts: list[str] = []
+    """Checkpoints of its parts, which other models may also have."""
 
 
 @control_message

@@ -5,6 +5,7 @@ The calls are answered as those of :mod:`protocol.messages.calls`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -16,11 +17,13 @@ from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
 
 
-class ModelFile(msgspec.Struct, frozen=True):
+class ModelFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file of a model on this machine. ``size``: bytes."""
 
     path: str
     size: int
+    part: str = ""
+    """The part of the model that it is, such as ``vae``; empty: the model itself, or its projector."""
 
 
 class PackageFiles(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,13 +55,20 @@ class CheckpointSource(msgspec.Struct, frozen=True, omit_defaults=True):
     mmproj: str = ""
     packages: list[PackageFiles] = []
     """For a checkpoint ``packages:FOLDER#FILE``: what is in its folder."""
+    parts: dict[str, CheckpointSource] = {}
+    """The model's other files, each with its own checkpoint: part, such as ``vae`` → its source, which has no parts itself."""
+
+    def with_parts(self) -> Iterator[CheckpointSource]:
+        """Yield the source itself, then those of the parts."""
+        yield self
+        yield from self.parts.values()
 
 
 class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
     """A model that a user registers under a name of their own. ``labels``: what it can do, as the user says.
 
     ``checkpoints``: Lemonade's other form of ``checkpoint`` and ``mmproj``, with files by their role (``main``,
-    ``mmproj``, …). ``options``: load options of this model, unless a load sets others.
+    ``mmproj``, and the parts of the recipe's models). ``options``: load options of this model, unless a load sets others.
     """
 
     checkpoint: str

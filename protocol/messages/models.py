@@ -63,6 +63,8 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """The load options that are saved for it."""
     image_defaults: dict[str, OptionValue] = {}
     """What its requests for pictures get that do not say it themselves: of the loaded engine, else of the next one."""
+    checkpoints: dict[str, str] = {}
+    """The checkpoints of a model of several files: ``main`` and its parts; empty for all others."""
     nodes: list[str] = []
     """The nodes that have its files, the head first; empty on a server of one machine, and for a model without files."""
 

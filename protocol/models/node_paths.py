@@ -22,11 +22,11 @@ _SCALE: Final = re.compile(r":[-+.\deE]*")
 
 
 def named_paths(spec: ModelSpec) -> list[str]:
-    """Return the absolute paths in a spec: its model, a file or a folder, its projector, and those in its arguments.
+    """Return the absolute paths in a spec: its model, a file or a folder, its projector, its parts, and those in its arguments.
 
     A path in arguments may also be of something that is not a file, or does not exist.
     """
-    found = [path for path in (spec.path, spec.mmproj) if path.startswith("/")]
+    found = [path for path in (spec.path, spec.mmproj, *spec.parts.values()) if path.startswith("/")]
     for text in _arguments(spec).values():
         found += [path for word in shlex.split(text) for part in _parts(word) if (path := _path(part))]
     return list(dict.fromkeys(found))
@@ -41,6 +41,7 @@ def localized(spec: ModelSpec, paths: Mapping[str, str]) -> ModelSpec:
         spec,
         path=_localized_path(spec.path, paths),
         mmproj=paths.get(spec.mmproj, spec.mmproj),
+        parts={part: paths.get(path, path) for part, path in spec.parts.items()},
         options={**spec.options, **options},
     )
 

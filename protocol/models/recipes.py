@@ -177,6 +177,8 @@ class RecipeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     model_files: ModelFileKind = ModelFileKind()
     projector: bool = False
     """Whether a model may have a vision projector (``mmproj``) besides its file."""
+    parts: dict[str, str] = {}
+    """Further files that a model may have, each with its own checkpoint: part (``vae``) → the engine's flag that names it."""
     optional_checkpoints: list[str] = []
     """Files in Lemonade's ``checkpoints`` that its models can do without."""
     checkpoint_scheme: str = ""
@@ -250,6 +252,8 @@ class ModelSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     path: str
     mmproj: str = ""
+    parts: dict[str, str] = {}
+    """The model's other files: part → path."""
     options: dict[str, OptionValue] = {}
     labels: list[str] = []
     size: int = 0

@@ -87,7 +87,8 @@ class DiskCalls:
             StoredModel(
                 entry.name,
                 [(source.checkpoint, source.mmproj) for source in entry.sources],
-                [path for path in (entry.path, entry.mmproj) if path],
+                [path for path in (entry.path, entry.mmproj, *entry.parts.values()) if path],
+                [part.checkpoint for source in entry.sources for part in source.parts.values()],
             )
             for entry in self._models.all_entries()
         ]
@@ -101,7 +102,12 @@ class DiskCalls:
         return StartDiskJob(
             models=models,
             downloads=[*self._downloads.running(), *self._record.paused_downloads],
-            used_files=[path for spec in at_work for path in (spec.path, spec.mmproj) if path.startswith("/")],
+            used_files=[
+                path
+                for spec in at_work
+                for path in (spec.path, spec.mmproj, *spec.parts.values())
+                if path.startswith("/")
+            ],
             used_backends=sorted(backends),
             only_unused=only_unused,
             remove=remove,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,13 @@ class ModelFiles(NamedTuple):
     mmproj: str
     size: int
     modified: int
+    parts: Mapping[str, str] = {}
+    """Part of the model → its file."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The model's file or folder, its projector and its parts."""
+        return [path for path in (self.path, self.mmproj, *self.parts.values()) if path]
 
 
 def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
@@ -57,10 +64,25 @@ def expected_files(entry: CatalogueEntry) -> ModelFiles:
 
 
 def _in_extra_directory(entry: CatalogueEntry) -> ModelFiles | None:
-    return _with_size(parts(entry.path), entry.mmproj)
+    found = _with_size(main_paths(entry.path), entry.mmproj)
+    return _with_parts(found, {part: _with_size([path], "") for part, path in entry.parts.items()})
 
 
-def parts(path: str) -> list[str]:
+def _with_parts(found: ModelFiles | None, parts: Mapping[str, ModelFiles | None]) -> ModelFiles | None:
+    """Return the files of a model with its parts, None if one of them is missing."""
+    if not parts or found is None:
+        return found
+    here = {part: file for part, file in parts.items() if file is not None}
+    if len(here) < len(parts):
+        return None
+    return found._replace(
+        size=found.size + sum(file.size for file in here.values()),
+        modified=max(found.modified, *(file.modified for file in here.values())),
+        parts={part: file.path for part, file in here.items()},
+    )
+
+
+def main_paths(path: str) -> list[str]:
     """Return a model's files in the extra models directory, given the first one (the last one of an ONNX folder).
 
     A folder of GGUF files is not listed: it may have thousands, and this is called for each.
@@ -73,17 +95,27 @@ def parts(path: str) -> list[str]:
 
 
 def _broken_reason(entry: CatalogueEntry) -> str:
-    try:
-        for path in parts(entry.path):
-            os.stat(path)  # noqa: PTH116
-    except FileNotFoundError:
-        return "its file is missing"
-    except OSError as problem:
-        return f"its file cannot be read ({problem.strerror})"
-    return "its file is empty"
+    files_of = {"file": main_paths(entry.path), **{part: [path] for part, path in entry.parts.items()}}
+    empty = "file"
+    for part, paths in files_of.items():
+        try:
+            if not sum(os.stat(path).st_size for path in paths):  # noqa: PTH116
+                empty = part
+        except FileNotFoundError:
+            return f"its {part} is missing"
+        except OSError as problem:
+            return f"its {part} cannot be read ({problem.strerror})"
+    return f"its {empty} is empty"
 
 
 def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
+    found = _of_checkpoint(source, cache_dir)
+    if found is None or not source.parts:
+        return found
+    return _with_parts(found, {part: _of_checkpoint(each, cache_dir) for part, each in source.parts.items()})
+
+
+def _of_checkpoint(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:
     parsed = checkpoints.parse(source.checkpoint)
     if isinstance(parsed, TagCheckpoint):
         return _located_by_tag(parsed, cache_dir)
@@ -124,23 +156,42 @@ def owned_files(entry: CatalogueEntry, cache_dir: str) -> set[Path]:
     """Return every file that belongs to an entry, in all snapshots and of all its sources, complete or not."""
     found: set[Path] = set()
     for source in entry.sources:
-        found |= checkpoint_files(source.checkpoint, source.mmproj, cache_dir)
+        found |= main_files(source, cache_dir)
+        for part in source.parts.values():
+            found |= main_files(part, cache_dir)
     return found
 
 
-def all_files(entry: CatalogueEntry, cache_dir: str) -> list[Path]:
+def main_files(source: CheckpointSource, cache_dir: str) -> set[Path]:
+    """Return every file of a source without its parts, in all snapshots."""
+    return checkpoint_files(source.checkpoint, source.mmproj, cache_dir)
+
+
+def files_at_path(entry: CatalogueEntry) -> list[Path]:
+    """Return all files of an entry that has a path: its shards or its folder, its projector and its parts."""
+    return [Path(path) for path in (*main_paths(entry.path), entry.mmproj, *entry.parts.values()) if path]
+
+
+def all_files(entry: CatalogueEntry, cache_dir: str) -> list[ModelFile]:
     """Return every file of an entry that is on this machine, wherever its files are."""
     if entry.path:
-        return [Path(path) for path in (*parts(entry.path), entry.mmproj) if path]
-    return sorted(owned_files(entry, cache_dir))
+        named = {Path(path): part for part, path in entry.parts.items()}
+        return [found for path in files_at_path(entry) for found in sized([path], named.get(path, ""))]
+    parts = {
+        path: part
+        for source in entry.sources
+        for part, each in source.parts.items()
+        for path in main_files(each, cache_dir)
+    }
+    return [found for path in sorted(owned_files(entry, cache_dir)) for found in sized([path], parts.get(path, ""))]
 
 
-def sized(paths: Iterable[Path]) -> list[ModelFile]:
+def sized(paths: Iterable[Path], part: str = "") -> list[ModelFile]:
     """Return files with their sizes, without those that are gone. The size of a link is that of its target."""
     found = []
     for path in paths:
         with suppress(OSError):
-            found.append(ModelFile(str(path), path.stat().st_size))
+            found.append(ModelFile(str(path), path.stat().st_size, part))
     return found
 
 

@@ -138,6 +138,7 @@ def fingerprint(spec: ModelSpec, node: str) -> str:
         spec.path,
         spec.size,
         spec.mmproj,
+        *([spec.parts] if spec.parts else []),
         spec.devices,
         options,
         spec.env,

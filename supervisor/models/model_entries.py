@@ -79,6 +79,7 @@ class ModelEntries:
             id=entry.name,
             created=(found.modified if found else entry.registered) or catalogue.released(),
             checkpoint=entry.checkpoint,
+            checkpoints=entry.checkpoints,
             recipe=entry.recipe,
             type=entry.type.value,
             downloaded=found is not None,

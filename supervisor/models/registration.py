@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ def check_name(name: str) -> None:
 
 
 def _with_one_checkpoint(registration: Registration) -> Registration:
-    """Return a registration with ``checkpoint`` and ``mmproj`` instead of ``checkpoints``; raises ``invalid_request``."""
+    """Return a registration with ``checkpoint`` and ``mmproj``, and only the parts in ``checkpoints``; raises ``invalid_request``."""
     named = registration.checkpoints
     checkpoint = checkpoint_from_address(registration.checkpoint)
     if not named:
@@ -82,7 +82,7 @@ def _with_one_checkpoint(registration: Registration) -> Registration:
         raise invalid("`checkpoints` must have `main`", "checkpoints")
     if checkpoint not in ("", main):
         raise invalid("`checkpoint` and `checkpoints.main` name different files", "checkpoints")
-    strange = sorted({*named} - {"main", "mmproj", *DESCRIPTORS[registration.recipe].optional_checkpoints})
+    strange = sorted({*named} - catalogue.checkpoint_roles(registration.recipe))
     if strange:
         what = ", ".join(map(printable, strange))
         raise invalid(f"`checkpoints` has {what}, which recipe {registration.recipe} does not use", "checkpoints")
@@ -91,7 +91,10 @@ def _with_one_checkpoint(registration: Registration) -> Registration:
         raise invalid("`checkpoints.mmproj` must be a file of the same repository", "checkpoints")
     if registration.mmproj and mmproj not in ("", registration.mmproj):
         raise invalid("`mmproj` and `checkpoints.mmproj` name different files", "checkpoints")
-    return structs.replace(registration, checkpoint=main, mmproj=mmproj or registration.mmproj)
+    parts = {
+        part: checkpoint_from_address(named[part]) for part in DESCRIPTORS[registration.recipe].parts if part in named
+    }
+    return structs.replace(registration, checkpoint=main, mmproj=mmproj or registration.mmproj, checkpoints=parts)
 
 
 def _parse_checkpoint(registration: Registration) -> HubCheckpoint | TagCheckpoint:
@@ -115,13 +118,18 @@ def item_of(registration: Registration) -> dict[str, Any]:
     if label := DESCRIPTORS[registration.recipe].label:
         labels.append(label)
     item: dict[str, Any] = {
-        "checkpoint": registration.checkpoint,
+        **_checkpoint_fields(registration.checkpoint, registration.checkpoints),
         "recipe": registration.recipe,
         "suggested": True,
         "labels": labels,
     }
     more = {"mmproj": registration.mmproj, "recipe_options": registration.options}
     return {**item, **{key: value for key, value in more.items() if value}}
+
+
+def _checkpoint_fields(checkpoint: str, parts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of an item that say where its files come from, in Lemonade's format: two forms exist."""
+    return {"checkpoints": {"main": checkpoint, **parts}} if parts else {"checkpoint": checkpoint}
 
 
 def downloaded_item(entry: CatalogueEntry, found: ModelFiles | None) -> dict[str, Any]:
@@ -135,7 +143,7 @@ def downloaded_item(entry: CatalogueEntry, found: ModelFiles | None) -> dict[str
         ).raised()
     mmproj = entry.sources[0].mmproj
     return {
-        "checkpoint": entry.checkpoint,
+        **_checkpoint_fields(entry.checkpoint, entry.checkpoints),
         "recipe": entry.recipe,
         "suggested": entry.suggested,
         "labels": entry.labels,

@@ -20,7 +20,7 @@ from protocol.models.checkpoints import HubCheckpoint, PackagesCheckpoint, Wheel
 from protocol.models.node_paths import named_paths
 from protocol.models.recipes import ModelSpec
 from protocol.models.stored_files import files_of_packages, walk
-from supervisor.models.files import parts
+from supervisor.models.files import main_paths
 
 _ID_LENGTH = 32
 
@@ -54,8 +54,7 @@ def files_of_spec(spec: ModelSpec) -> list[Path]:
     found = [*_of_model(spec, main)] if main.is_absolute() else []
     # Those in arguments may be folders to write to, or programs' own names for something.
     found += [path for path in map(Path, named_paths(spec)) if path != main and path.is_file()]
-    if spec.mmproj and Path(spec.mmproj) not in found:
-        found.append(Path(spec.mmproj))
+    found += [Path(path) for path in (spec.mmproj, *spec.parts.values()) if path]
     return list(dict.fromkeys(found))
 
 
@@ -63,7 +62,7 @@ def _of_model(spec: ModelSpec, main: Path) -> Iterator[Path]:
     if main.is_dir():
         yield from (main / name for name in walk(main))
         return
-    yield from map(Path, parts(str(main)))
+    yield from map(Path, main_paths(str(main)))
     try:
         parsed = checkpoints.parse(spec.checkpoint)
     except LemonbusError:  # a file that was not downloaded
@@ -111,7 +110,7 @@ def transfer_files(
 def _recorded_digests(downloads: Iterable[CheckpointSource], folders: HeadFolders) -> dict[Path, str]:
     """Return file of the head → the sha256 that it was checked by when it was downloaded. Files of the hub have it in their names."""
     found = {}
-    for source in downloads:
+    for source in (each for whole in downloads for each in whole.with_parts()):
         try:
             parsed = checkpoints.parse(source.checkpoint)
         except LemonbusError:

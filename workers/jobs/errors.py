@@ -50,6 +50,12 @@ class SourceError(Exception):
         self.retry_after = retry_after
         self.param = param
 
+    def of_part(self, part: str) -> SourceError:
+        """Return the error with the part of the model that it is about; empty: the model itself."""
+        if part:
+            self.args, self.param = (f"its {part}: {self}",), "checkpoints"
+        return self
+
     @property
     def code(self) -> Code:
         """The code of a download, or of a copy, that failed with it alone."""

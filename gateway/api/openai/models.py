@@ -58,6 +58,8 @@ class ModelObject(msgspec.Struct, kw_only=True):
     """The load options that are saved for the model."""
     image_defaults: dict[str, OptionValue] | UnsetType = UNSET
     """Of a model for pictures: what requests get that do not say it themselves: `steps`, `cfg_scale`, `width`, `height` and so on."""
+    checkpoints: dict[str, str] | UnsetType = UNSET
+    """Of a model of several files: `main`, and each part with its own checkpoint."""
     root: str | UnsetType = UNSET
     """The registered name, if `id` is another name that the configuration or a user gave the model."""
     context_length: int | UnsetType = UNSET

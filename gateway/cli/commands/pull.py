@@ -32,6 +32,13 @@ VARIANTS_TIMEOUT_S: Final = 60.0
 )
 @click.option("--recipe", default="", help=f"The recipe that runs it. Default: {DEFAULT_RECIPE}.")
 @click.option("--mmproj", default="", help="The projector file of a vision model, in the same repository.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    metavar="PART=OWNER/REPO:FILE",
+    help="Another file of a model that is made of several, such as vae=OWNER/REPO:FILE; may be repeated.",
+)
 @click.option("--reasoning", is_flag=True, help="It reasons before it answers.")
 @click.option("--vision", is_flag=True, help="It understands pictures.")
 @click.option("--embedding", is_flag=True, help="It makes embeddings.")
@@ -42,7 +49,9 @@ VARIANTS_TIMEOUT_S: Final = 60.0
 )
 @json_option("every event as one line of JSON")
 @server_option
-def command(model: str, name: str, pause: bool, as_json: bool, server: ApiClient, **options: Any) -> None:
+def command(
+    model: str, parts: tuple[str, ...], name: str, pause: bool, as_json: bool, server: ApiClient, **options: Any
+) -> None:
     """Download MODEL: a name of the catalogue, or OWNER/REPO of a Hugging Face hub.
 
     OWNER/REPO shows a menu of its variants. OWNER/REPO:VARIANT, and OWNER/REPO with a --recipe other than llamacpp,
@@ -52,6 +61,7 @@ def command(model: str, name: str, pause: bool, as_json: bool, server: ApiClient
     only the command, and the download goes on; --pause stops it.
     """
     request = LemonadePullRequest(**{key: value for key, value in options.items() if value})
+    request.checkpoints = _named_parts(parts) or None
     if pause:
         if name or request != LemonadePullRequest():
             raise click.UsageError("--pause takes only the name of a model.")
@@ -69,6 +79,13 @@ def command(model: str, name: str, pause: bool, as_json: bool, server: ApiClient
     download(server, request, as_json)
     if not as_json:
         click.echo(f"Installed model: {request.model_name}")
+
+
+def _named_parts(parts: tuple[str, ...]) -> dict[str, str]:
+    split = [text.partition("=") for text in parts]
+    if any(not (part and checkpoint) for part, _, checkpoint in split):
+        raise click.UsageError("--part is PART=OWNER/REPO:FILE, such as vae=OWNER/REPO:FILE.")
+    return {part: checkpoint for part, _, checkpoint in split}
 
 
 def _pause(server: ApiClient, model: str, as_json: bool) -> None:

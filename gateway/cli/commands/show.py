@@ -46,7 +46,11 @@ def command(model: str, as_json: bool, server: ApiClient) -> None:
     output.table(("SETTING", "VALUE", "ORIGIN"), [_row(each, loaded) for each in [*shown.options, *shown.settings]])
     if shown.files:
         click.echo()
-        output.table(("SIZE", "FILE"), [(output.size(file.size), file.path) for file in shown.files])
+        several = any(file.part for file in shown.files)
+        output.table(
+            ("SIZE", *(["PART"] if several else []), "FILE"),
+            [(output.size(file.size), *([file.part or "-"] if several else []), file.path) for file in shown.files],
+        )
 
 
 def _row(given: ConfiguredValue, loaded: dict[str, Any]) -> tuple[str, str, str]:

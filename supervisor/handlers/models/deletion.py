@@ -8,14 +8,21 @@ model can be used again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, invalid
-from protocol.messages.model_files import Deleted, DeleteModel, Removed, RemoveFailed, StartRemoval
+from protocol.messages.model_files import (
+    CheckpointSource,
+    Deleted,
+    DeleteModel,
+    Removed,
+    RemoveFailed,
+    StartRemoval,
+)
 from protocol.models import prompt_caches
 from protocol.models.checkpoints import HubCheckpoint, TagCheckpoint, hub_cache, parse
 from protocol.runtime import logs
@@ -57,16 +64,16 @@ def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir
     """Return the files that only this entry uses. ``busy``: folders of repositories with a download in progress."""
     own = files.owned_files(entry, cache_dir)
     used = {
-        other.name: found for other in _sharing_source(entry, others) if (found := files.owned_files(other, cache_dir))
+        other.name: found
+        for other in _sharing_source(entry, others)
+        if _uses_parts(other, cache_dir, busy) and (found := files.owned_files(other, cache_dir))
     }
-    used |= {other.name: _files_at_path(other) for other in others if other.path}
+    used |= {other.name: {_real(path) for path in files.files_at_path(other)} for other in others if other.path}
     kept = {name for name, found in used.items() if found & own or found & {_real(path) for path in own}}
     needed = {path for name in kept for path in used[name]}
     removed = sorted(str(path) for path in own if path not in needed and _real(path) not in needed)
-    parsed = [parse(source.checkpoint) for source in entry.sources]
-    repositories = {
-        str(hub_cache() / checkpoint.folder) for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)
-    }
+    parsed = [parse(checkpoint) for checkpoint in _checkpoints(entry)]
+    repositories = {str(hub_cache() / folder) for folder in hub_folders(entry.sources)}
     # Path's own is_dir raises without permission.
     repositories = {path for path in repositories if os.path.isdir(path) and Path(path).name not in busy}  # noqa: PTH112
     tags = [f"{each.scheme}:{each.tag}" for each in parsed if isinstance(each, TagCheckpoint)]
@@ -74,9 +81,21 @@ def plan_deletion(entry: CatalogueEntry, others: list[CatalogueEntry], cache_dir
     return DeletionPlan(StartRemoval(entry.name, removed, sorted(repositories), tag), sorted(kept))
 
 
-def _files_at_path(entry: CatalogueEntry) -> set[Path]:
-    """Return the real paths of all files of an entry that has a path: its shards or its folder, and its projector."""
-    return {_real(Path(path)) for path in (*files.parts(entry.path), entry.mmproj) if path}
+def _uses_parts(entry: CatalogueEntry, cache_dir: str, busy: set[str]) -> bool:
+    """Return whether an entry is on this machine, or being downloaded. If it has parts, these alone may be those of other models."""
+    sources = [source for source in entry.sources if source.parts]
+    here = any(files.main_files(source, cache_dir) for source in sources)
+    return not sources or here or not busy.isdisjoint(hub_folders(sources))
+
+
+def hub_folders(sources: Iterable[CheckpointSource]) -> set[str]:
+    """Return the folders of the hub's cache that files of these sources and their parts are in."""
+    parsed = [parse(each.checkpoint) for source in sources for each in source.with_parts()]
+    return {checkpoint.folder for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)}
+
+
+def _checkpoints(entry: CatalogueEntry) -> list[str]:
+    return [each.checkpoint for source in entry.sources for each in source.with_parts()]
 
 
 def _real(path: Path) -> Path:
@@ -85,9 +104,9 @@ def _real(path: Path) -> Path:
 
 def _sharing_source(entry: CatalogueEntry, others: list[CatalogueEntry]) -> list[CatalogueEntry]:
     """Return the entries that may share files: those of the same repository or checkpoint."""
-    repositories = {_repository(source.checkpoint) for source in entry.sources}
+    repositories = {_repository(checkpoint) for checkpoint in _checkpoints(entry)}
     return [
-        other for other in others if any(_repository(source.checkpoint) in repositories for source in other.sources)
+        other for other in others if any(_repository(checkpoint) in repositories for checkpoint in _checkpoints(other))
     ]
 
 
@@ -220,8 +239,8 @@ class Deletions:
 
     def _busy(self, entry: CatalogueEntry) -> set[str]:
         """Return the folders of repositories that other models are being downloaded from."""
-        running = (model for model in self._registry.running() if model != entry.name)
-        return {folder for model in running for folder in self._hub_folders(model)}
+        running = [self._registry.running_for(model) for model in self._registry.running() if model != entry.name]
+        return {folder for download in running if download is not None for folder in hub_folders(download.sources)}
 
     def _step(self, deletion: _Deletion, step: Callable[[_Deletion], None]) -> None:
         """Do the next step of a deletion. If it raises, the deletion ends with that failure and the model stays."""
@@ -277,11 +296,6 @@ class Deletions:
             self._on_removed(name, deletion.removed)
         result = failure or Deleted(name, deletion.files, deletion.kept_for)
         self._calls.reply(deletion.peer, deletion.number, result, when_written=True)
-
-    def _hub_folders(self, model: str) -> list[str]:
-        download = self._registry.running_for(model)
-        parsed = [parse(source.checkpoint) for source in download.sources] if download else []
-        return [checkpoint.folder for checkpoint in parsed if isinstance(checkpoint, HubCheckpoint)]
 
 
 class _Deletion:

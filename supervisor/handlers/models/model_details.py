@@ -201,7 +201,7 @@ class ModelDescriptions:
                 state=scheduled.state.value if scheduled is not None else "",
                 loaded_options=loaded.options if loaded is not None else {},
                 known_options=DESCRIPTORS[entry.recipe].options if entry.recipe in DESCRIPTORS else [],
-                files=files.sized(files.all_files(entry, self._settings.cache_dir)),
+                files=files.all_files(entry, self._settings.cache_dir),
             ),
         )
 

@@ -123,8 +123,7 @@ class Pulls:
         self._models.check_not_deleting(entry.name)
         self._check_program(entry)
         found = files.locate(entry, self._settings.cache_dir)
-        present = [found.path, found.mmproj] if found else []
-        here = [path for path in present if path]
+        here = found.paths if found else []
         self._downloads.fetch(entry.name, waiter, pending=entry, registration=registration, present=here)
 
 
@@ -145,4 +144,11 @@ def _files_of(entry: CatalogueEntry) -> dict[str, str]:
     """Return the values that decide which files a model has, by the fields of a registration."""
     projectors = sorted({source.mmproj for source in entry.sources} - {""})
     checkpoint = bare_checkpoint(entry.checkpoint)
-    return {"checkpoint": checkpoint, "recipe": entry.recipe, "mmproj": ", ".join(projectors) or "none"}
+    parts = {part: bare_checkpoint(each) for part, each in entry.checkpoints.items() if part != "main"}
+    names = " and ".join(f"{part} {parts[part]}" for part in sorted(parts)) or "none"
+    return {
+        "checkpoint": checkpoint,
+        "recipe": entry.recipe,
+        "mmproj": ", ".join(projectors) or "none",
+        "checkpoints": names,
+    }

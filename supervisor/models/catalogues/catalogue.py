@@ -6,7 +6,7 @@ wheel is pinned by sha256); and ``aliases``: other names of the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -64,12 +64,20 @@ class CatalogueEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Only for the extra models directory and for a section with ``path``: the (first) file."""
     mmproj: str = ""
     """Likewise: the vision projector."""
+    parts: dict[str, str] = {}
+    """Likewise: part of the model → its file."""
     aliases: list[str] = []
     options: dict[str, OptionValue] = {}
     """Load options of this model, unless a load sets others."""
 
     configured: bool = False
     """Whether a section of the configuration makes the model: it cannot be downloaded or deleted. Without ``path``, it has no files here."""
+
+    @property
+    def checkpoints(self) -> dict[str, str]:
+        """The checkpoints of a model that has parts: ``main`` and each part; otherwise empty."""
+        parts = self.sources[0].parts if self.sources else {}
+        return {"main": self.checkpoint, **{part: each.checkpoint for part, each in parts.items()}} if parts else {}
 
     @property
     def short_name(self) -> str:
@@ -113,10 +121,13 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
                 f"recipe {item_fields.recipe} is only for sections of the configuration file, with {' or '.join(keys)}"
             )
         checkpoint, mmproj = _main_checkpoint(item_fields)
+        known = DESCRIPTORS[item_fields.recipe].parts if item_fields.recipe in DESCRIPTORS else {}
+        parts = {part: CheckpointSource(each) for part, each in item_fields.checkpoints.items() if part in known}
         sources = item_fields.sources or [
-            CheckpointSource(checkpoint=source_of(item_fields.recipe, checkpoint), mmproj=mmproj)
+            CheckpointSource(checkpoint=source_of(item_fields.recipe, checkpoint), mmproj=mmproj, parts=parts)
         ]
         for source in sources:
+            _check_parts(source, known)
             found = checkpoints.parse(source.checkpoint)
             in_packages = isinstance(found, checkpoints.PackagesCheckpoint)
             if (in_packages or isinstance(found, checkpoints.WheelCheckpoint)) and not source.sha256:
@@ -144,6 +155,26 @@ def entry(name: str, item: Any, registered: int = 0) -> CatalogueEntry:
         aliases=item_fields.aliases,
         options={**item_fields.image_defaults, **item_fields.recipe_options},
     )
+
+
+def _check_parts(source: CheckpointSource, known: Collection[str]) -> None:
+    """Raise ValueError or LemonbusError for parts that a recipe's models do not have, and for those that are not files of a hub."""
+    for part, each in source.parts.items():
+        if part not in known:
+            raise ValueError(f"source {source.checkpoint} has a part {printable(part)}, which its recipe does not use")
+        if not is_hub_file(each.checkpoint) or each.parts or not is_hub(source.checkpoint):
+            raise ValueError(f"the part {part} must be owner/repo:file of a Hugging Face hub, and so must the model")
+
+
+def is_hub(checkpoint: str) -> bool:
+    """Return whether a checkpoint is one of a Hugging Face hub; raises ``invalid_request`` if it is none at all."""
+    return isinstance(checkpoints.parse(checkpoint), checkpoints.HubCheckpoint)
+
+
+def is_hub_file(checkpoint: str) -> bool:
+    """Return whether a checkpoint names a file or a quantization of a hub's repository; raises like :func:`is_hub`."""
+    parsed = checkpoints.parse(checkpoint)
+    return isinstance(parsed, checkpoints.HubCheckpoint) and parsed.variant not in ("", "*")
 
 
 class _DefaultModelItem(msgspec.Struct, frozen=True):
@@ -179,7 +210,7 @@ def _main_checkpoint(item_fields: _CatalogueItem) -> tuple[str, str]:
     checkpoint = item_fields.checkpoint or item_fields.checkpoints.get("main", "")
     if not checkpoint:
         raise ValueError("`checkpoint` is missing")
-    strange = sorted(set(item_fields.checkpoints) - {"main", "mmproj"} - _optional_checkpoints(item_fields.recipe))
+    strange = sorted(set(item_fields.checkpoints) - checkpoint_roles(item_fields.recipe))
     if strange:
         raise ValueError(f"`checkpoints` has {', '.join(strange)}, which recipe {item_fields.recipe} does not use")
     mmproj = item_fields.mmproj
@@ -199,8 +230,10 @@ def _section_keys(recipe: str) -> list[str]:
     return DESCRIPTORS[recipe].section_keys if recipe in DESCRIPTORS else []
 
 
-def _optional_checkpoints(recipe: str) -> set[str]:
-    return set(DESCRIPTORS[recipe].optional_checkpoints) if recipe in DESCRIPTORS else set()
+def checkpoint_roles(recipe: str) -> set[str]:
+    """Return the keys that ``checkpoints`` of a model of this recipe may have."""
+    found = DESCRIPTORS.get(recipe)
+    return {"main", "mmproj", *([*found.parts, *found.optional_checkpoints] if found else [])}
 
 
 @cache

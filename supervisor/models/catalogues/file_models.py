@@ -8,7 +8,7 @@ says at its load what is wrong.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from protocol.models.recipes import DEFAULT_RECIPE
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.catalogues.extra_models import read_head
 from workers.backends.recipe import Identity
-from workers.backends.registry import MODEL_SUFFIXES, identify
+from workers.backends.registry import DESCRIPTORS, MODEL_SUFFIXES, identify
 
 _UNKNOWN: Final = Identity(DEFAULT_RECIPE)
 _Facts = tuple[int, int]
@@ -49,14 +49,25 @@ class FileModels:
 
 def _entry(name: str, section: ModelSettings) -> CatalogueEntry:
     path, mmproj = section.path or "", section.mmproj or ""
-    identity = _identified(path)
+    identity = _identified(path, section.parts)
     labels = [*(["vision"] if mmproj else []), *identity.labels]
     return CatalogueEntry(
-        name, Path(path).name, identity.recipe, labels=labels, suggested=True, path=path, mmproj=mmproj, configured=True
+        name,
+        Path(path).name,
+        identity.recipe,
+        labels=labels,
+        suggested=True,
+        path=path,
+        mmproj=mmproj,
+        parts=section.parts,
+        configured=True,
     )
 
 
-def _identified(path: str) -> Identity:
+def _identified(path: str, parts: Collection[str]) -> Identity:
+    of_parts = next((each for each in DESCRIPTORS.values() if parts and each.parts.keys() >= set(parts)), None)
+    if of_parts is not None:
+        return Identity(of_parts.recipe, (of_parts.label,))
     head = read_head(path)
     name = Path(path).name
     found = identify(name if name.lower().endswith(MODEL_SUFFIXES) else f"{name}.gguf", head)

@@ -148,6 +148,7 @@ def model_spec(
         type=entry.type.value,
         path=found.path,
         mmproj=found.mmproj,
+        parts=dict(found.parts),
         options=with_threads(chosen, descriptor, limits),
         labels=entry.labels,
         size=found.size,

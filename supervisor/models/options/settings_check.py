@@ -30,6 +30,7 @@ from supervisor.models.options.load_options import SectionProblem, section_probl
 from supervisor.models.options.model_configuration import ModelConfiguration
 from workers.backends.registry import DESCRIPTORS
 
+_PARTS: Final = {part for each in DESCRIPTORS.values() for part in each.parts}
 _NO_DEFAULTS: Final = RecipeDefaults()
 NO_GROUP: Final = "no control group for an engine can be made here"
 MEMORY_WATCHED: Final = f"{NO_GROUP}; the engine's memory is looked at four times a second instead"
@@ -88,6 +89,10 @@ def _check_sections(settings: Settings, recipe_of: Callable[[str], str]) -> None
             raise invalid(f"{path}: there is no such recipe; there are: {known}", path)
         _raise_first(("defaults", recipe), section_problems(descriptor, defaults, settings))
     for name, section in settings.models.items():
+        strange = sorted(section.parts.keys() - _PARTS)
+        if strange:
+            path = dotted_name(("models", name, "parts", strange[0]))
+            raise invalid(f"{path}: no recipe has such a part; there are: {', '.join(sorted(_PARTS))}", path)
         known_recipe = DESCRIPTORS.get(recipe_of(name))
         descriptors = [known_recipe] if known_recipe else list(DESCRIPTORS.values())
         found = [

@@ -65,6 +65,20 @@ def test_pull_fails(pieces: list[str], cut: bool, code: int, expected: str, serv
     assert expected in err
 
 
+def test_pull_registers_a_model_of_several_files(repository_server: FakeServer, lemonbus: Ends) -> None:
+    words = "pull Z --checkpoint o/r:z.gguf --recipe sd-cpp --part vae=o/v:v.gguf --part text_encoder=o/t:t.gguf"
+    assert lemonbus(*words.split())[:2] == (0, "Installed model: user.Z\n")
+    assert repository_server.last() == {
+        "model_name": "user.Z",
+        "checkpoint": "o/r:z.gguf",
+        "checkpoints": {"vae": "o/v:v.gguf", "text_encoder": "o/t:t.gguf"},
+        "recipe": "sd-cpp",
+        "stream": True,
+    }
+    code, _, err = lemonbus("pull", "Z", "--part", "o/v:v.gguf")
+    assert (code, "--part is PART=OWNER/REPO:FILE" in err) == (2, True)
+
+
 def test_pull_registers(repository_server: FakeServer, lemonbus: Ends) -> None:
     words = "pull Phi --checkpoint o/r:Q4_0 --mmproj m.gguf --vision --embedding --recipe llamacpp"
     assert lemonbus(*words.split())[:2] == (0, "Installed model: user.Phi\n")

@@ -45,6 +45,12 @@ def test_a_spec_gets_the_paths_of_the_node() -> None:
     assert localized(SPEC, {"/other": "/x"}) == SPEC
 
 
+def test_parts_get_the_paths_of_the_node() -> None:
+    spec = replace(SPEC, mmproj="", parts={"vae": "/hub/v.gguf", "clip_l": "/hub/c.gguf"})
+    assert named_paths(spec) == ["/hub/m.gguf", "/hub/v.gguf", "/hub/c.gguf"]
+    assert localized(spec, {"/hub/v.gguf": "/n/v.gguf"}).parts == {"vae": "/n/v.gguf", "clip_l": "/hub/c.gguf"}
+
+
 def test_a_folder_is_where_its_files_are() -> None:
     spec = replace(SPEC, path="/hub/onnx", mmproj="")
     paths = {"/hub/onnx2/a": "/n/onnx2/a", "/hub/onnx/a/b.onnx": "/n/x/a/b.onnx"}

@@ -18,7 +18,9 @@ from protocol.messages.disk_usage import (
     StoredModel,
 )
 from protocol.messages.model_files import CheckpointSource
+from protocol.models.recipes import ModelSpec
 from supervisor.handlers.disk_usage import DiskCalls
+from supervisor.models.catalogues.catalogue import CatalogueEntry
 
 REPORT = DiskReport([], 7)
 
@@ -34,10 +36,14 @@ class DiskHandlers:
         self._numbers = iter(range(1, 100))
         self.timers: list[Any] = []
         entries = [
-            SimpleNamespace(name="hub", sources=[CheckpointSource("o/r:Q4", mmproj="*mm*")], path="", mmproj=""),
-            SimpleNamespace(name="extra.a", sources=[], path="/extra/a.gguf", mmproj="/extra/mm.gguf"),
+            CatalogueEntry("hub", "o/r:Q4", "llamacpp", [CheckpointSource("o/r:Q4", mmproj="*mm*")]),
+            CatalogueEntry("extra.a", "a.gguf", "llamacpp", path="/extra/a.gguf", mmproj="/extra/mm.gguf"),
+            CatalogueEntry(
+                "z", "o/z:z", "sd-cpp", [CheckpointSource("o/z:z", parts={"vae": CheckpointSource("o/v:v")})]
+            ),
+            CatalogueEntry("file", "f", "sd-cpp", path="/m/f.gguf", parts={"vae": "/m/v.gguf"}),
         ]
-        loaded = SimpleNamespace(name="hub", recipe="llamacpp", backend="cpu", path="/hub/a.gguf", mmproj="")
+        loaded = ModelSpec("hub", "o/r:Q4", "llamacpp", "cpu", "llm", "/hub/a.gguf", parts={"vae": "/hub/v.gguf"})
         views = [SimpleNamespace(worker="w1", spec=loaded), SimpleNamespace(worker="", spec=loaded)]
         parts: Any = {
             "loop": SimpleNamespace(call_later=lambda _s, then: self.timers.append(then)),
@@ -84,9 +90,11 @@ def test_the_order_has_all_models_and_what_is_used_now(disk: DiskHandlers) -> No
             models=[
                 StoredModel("hub", [("o/r:Q4", "*mm*")]),
                 StoredModel("extra.a", [], ["/extra/a.gguf", "/extra/mm.gguf"]),
+                StoredModel("z", [("o/z:z", "")], parts=["o/v:v"]),
+                StoredModel("file", [], ["/m/f.gguf", "/m/v.gguf"]),
             ],
             downloads=["running", "paused"],
-            used_files=["/hub/a.gguf"],
+            used_files=["/hub/a.gguf", "/hub/v.gguf"],
             used_backends=["llamacpp/cpu"],
             only_unused=True,
             remove=True,

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from protocol.failures import Code, LemonbusError
 from protocol.messages.model_files import Registration
 from supervisor.models import registration
+from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.files import ModelFiles
 from tests.support.accepted_share import accepted_share
 
 GOOD = Registration("unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M", "llamacpp")
@@ -117,6 +119,45 @@ def test_switches_become_labels() -> None:
     assert found.sources[0].mmproj == "mmproj-F16.gguf"
     assert found.suggested
     assert "vision" in registration.entry_from_registration("user.x", Registration("o/r", "llamacpp", "m.gguf")).labels
+
+
+PARTS = {
+    "main": "o/r:m.gguf",
+    "text_encoder": "o/t:t.gguf",
+    "vae": "https://huggingface.co/o/v/blob/main/a/v.safetensors",
+}
+
+
+def test_a_model_may_be_made_of_several_files() -> None:
+    found = registration.entry_from_registration("user.x", Registration("", "sd-cpp", checkpoints=PARTS))
+    named = {"main": "o/r:m.gguf", "text_encoder": "o/t:t.gguf", "vae": "o/v:a/v.safetensors"}
+    assert found.checkpoints == named
+    assert {part: each.checkpoint for part, each in found.sources[0].parts.items()} == {
+        part: checkpoint for part, checkpoint in named.items() if part != "main"
+    }
+    item = registration.downloaded_item(found, ModelFiles("/hub/m.gguf", "", 5, 0, {"vae": "/hub/v"}))
+    assert item["checkpoints"] == named
+    assert "checkpoint" not in item
+    again = catalogue.entry("user.x", item)
+    assert (again.checkpoint, again.checkpoints, again.sources) == (found.checkpoint, named, found.sources)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "checkpoints"),
+    [
+        ("llamacpp", {"vae": "o/v:v.gguf"}),
+        ("sd-cpp", {"vae": "o/v"}),
+        ("sd-cpp", {"vae": "o/v:*"}),
+        ("sd-cpp", {"vae": "../v:v.gguf"}),
+        ("sd-cpp", {"vae": "wheel:a==1#v.gguf"}),
+        ("sd-cpp", {"decoder": "o/v:v.gguf"}),
+    ],
+)
+def test_a_bad_part(recipe: str, checkpoints: dict[str, str]) -> None:
+    assert refused("user.x", Registration("o/r:m.gguf", recipe, checkpoints=checkpoints)) in (
+        "checkpoints",
+        "checkpoint",
+    )
 
 
 def test_flms_checkpoints_have_no_owner() -> None:

@@ -47,6 +47,19 @@ def names(spec: ModelSpec, folders: HeadFolders) -> list[tuple[FileRoot, str, st
     return [(file.root, file.name, file.blob) for file in transfer_files(spec, folders, KEY)]
 
 
+def test_the_parts_of_a_model(folders: HeadFolders) -> None:
+    parts = {"vae": str(written(folders.hub.parent / "m" / "v.gguf")), "clip_l": "/missing"}
+    spec = spec_of(written(folders.hub.parent / "m" / "m.gguf"), parts=parts)
+    assert [path.name for path in files_of_spec(spec)] == ["m.gguf", "v.gguf", "missing"]
+    with pytest.raises(FileNotFoundError):
+        transfer_files(spec, folders, KEY)
+    there = replace(spec, parts={"vae": parts["vae"]})
+    assert [(root, name.rpartition("/")[2]) for root, name, _ in names(there, folders)] == [
+        (FileRoot.OTHER, "m.gguf"),
+        (FileRoot.OTHER, "v.gguf"),
+    ]
+
+
 def test_the_shards_and_the_projector_of_a_hub_model(folders: HeadFolders) -> None:
     snapshot = in_snapshot(folders, "Q4/m-00001-of-00002.gguf", "Q4/m-00002-of-00002.gguf", "mmproj.gguf", "other.gguf")
     spec = spec_of(snapshot / "Q4/m-00001-of-00002.gguf", "o/m:Q4", mmproj=str(snapshot / "mmproj.gguf"))

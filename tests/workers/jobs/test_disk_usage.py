@@ -292,3 +292,17 @@ def test_whatever_goes_wrong_is_an_answer(server: ServerFiles, monkeypatch: pyte
     failed = disk_usage.carry_out(server.settings, StartDiskJob([]))
     assert isinstance(failed, DiskJobFailed)
     assert failed.failure.message == "the disk could not be examined"
+
+
+def test_parts_belong_to_the_models_that_are_here(server: ServerFiles) -> None:
+    """A part that several models have does not make one of them a model that is here."""
+    for file in ("a/main.gguf", "t/t.gguf", "v/alone.gguf"):
+        server.write(f"hub/models--o--{file.partition('/')[0]}/snapshots/1/{file.partition('/')[2]}")
+    here = StoredModel("a", [("o/a:main.gguf", "")], parts=["o/t:t.gguf"])
+    absent = StoredModel("b", [("o/b:main.gguf", "")], parts=["o/t:t.gguf"])
+    broken_off = StoredModel("c", [("o/c:main.gguf", "")], parts=["o/t:t.gguf", "o/v:alone.gguf"])
+    chat = StoredModel("chat", [("o/t:t.gguf", "")])
+    found = {item.name: (item.size, item.shared) for item in server.report(absent, here, broken_off, chat).items}
+    assert found == {"a": (2 * KB, KB), "chat": (KB, KB), "c": (KB, 0)}
+    part = server.write("hub/models--o--v/blobs/x.incomplete")
+    assert [item.path for item in server.prune(broken_off).items] == [str(part)]

@@ -78,11 +78,10 @@ class SdCppBackend(SingleSlotBackend):
 
     def examine(self) -> ModelFacts:
         """See :meth:`Backend.examine`."""
-        parts = [Path(file) for flag, file in pairwise(self._words) if flag in flags.PARTS]
+        named = [(flag.lstrip("-"), file) for flag, file in pairwise(self._words) if flag in flags.PARTS]
         size = 0
-        for path in [Path(self.spec.path), *parts]:
-            size += path.stat().st_size
-            check_whole(path)
+        for part, file in [("", self.spec.path), *self.spec.parts.items(), *named]:
+            size += _whole_size(part, Path(file))
         return ModelFacts(size)
 
     def memory(self) -> MemoryEstimate:
@@ -101,9 +100,10 @@ class SdCppBackend(SingleSlotBackend):
     def command(self, port: int) -> list[str]:
         """See :meth:`Backend.command`. The user's arguments come last, so they take precedence."""
         words = self._start_command()
-        parted = any(word in flags.TEXT_ENCODER_FLAGS for word in self._words)
+        parts = [word for part, file in self.spec.parts.items() for word in (flags.PART_FLAGS[part], file)]
+        parted = any(word in flags.TEXT_ENCODER_FLAGS for word in (*parts, *self._words))
         words += ["--listen-ip", "127.0.0.1", "--listen-port", str(port)]
-        words += ["--diffusion-model" if parted else "-m", self.spec.path]
+        words += ["--diffusion-model" if parted else "-m", self.spec.path, *parts]
         words += ["--steps", str(self._option("steps")), "--cfg-scale", str(self._option("cfg_scale"))]
         words += ["-W", str(self._option("width")), "-H", str(self._option("height"))]
         method, shift = self.spec.options.get("sampling_method", ""), self.spec.options.get("flow_shift")
@@ -171,6 +171,20 @@ class SdCppBackend(SingleSlotBackend):
             kind = f"{form_data.MEDIA_TYPE}; boundary={form_data.boundary_from_body(form)}"
             return EngineRequest("POST", f"/v1/{endpoint}", form, content_type=kind)
         return EngineRequest("POST", f"/v1/{endpoint}", image_request.engine_body(body))
+
+
+def _whole_size(part: str, path: Path) -> int:
+    """Return the size of a file in bytes, after a look at its header; raises ValueError that names the part, if it is not the model itself."""
+    try:
+        size = path.stat().st_size
+        check_whole(path)
+    except (OSError, ValueError) as problem:
+        if not part:
+            raise
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        missing = isinstance(problem, FileNotFoundError)
+        raise ValueError(f"its {part} {'is missing' if missing else f'cannot be read: {reason}'}") from None
+    return size
 
 
 def check_whole(path: Path) -> None:

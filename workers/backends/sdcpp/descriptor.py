@@ -10,7 +10,7 @@ from protocol.models.recipes import BackendDescriptor as Program
 from protocol.models.recipes import IdleCheck, LoadOption, ModelType, Provision, RecipeDescriptor
 from workers.backends.flag_table import MAX_THREADS
 from workers.backends.recipe import FileHead, Identity
-from workers.backends.sdcpp.flags import PACKAGE
+from workers.backends.sdcpp.flags import PACKAGE, PART_FLAGS
 
 GENERATIONS: Final = "images/generations"
 EDITS: Final = "images/edits"
@@ -93,6 +93,7 @@ DESCRIPTOR: Final = RecipeDescriptor(
     label="image",
     serves={ModelType.IMAGE: [GENERATIONS, EDITS]},
     idle_check={GENERATIONS: IdleCheck.ANSWER, EDITS: IdleCheck.ANSWER},
+    parts=PART_FLAGS,
     restartable=True,
 )
 

@@ -103,6 +103,18 @@ FLAGS: Final = FlagTable(
     Flag("--vae-tile-overlap", NUMBER),
     Flag("-v --verbose", None, "verbose", Setter.OPERATOR),
 )
+PART_FLAGS: Final = {
+    "text_encoder": "--llm",
+    "clip_l": "--clip_l",
+    "clip_g": "--clip_g",
+    "t5xxl": "--t5xxl",
+    "llm_vision": "--llm_vision",
+    "clip_vision": "--clip_vision",
+    "high_noise_diffusion_model": "--high-noise-diffusion-model",
+    "vae": "--vae",
+    "tae": "--tae",
+}
+"""Part of a model → the flag that names its file. ``text_encoder`` and ``vae`` are Lemonade's names, the others are sd-server's."""
 TEXT_ENCODER_FLAGS: Final = frozenset(name for flag in _TEXT_ENCODERS for name in flag.names.split())
 """With one of these, the model's own file only holds the diffusion model."""
 PARTS: Final = frozenset(FLAGS.names(lambda flag: flag.kind is FILE and flag.setter is Setter.CLIENT))

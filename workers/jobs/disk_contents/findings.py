@@ -81,13 +81,22 @@ def _kept_for(state_dir: Path) -> str:
 
 
 def _models(order: StartDiskJob, cache_dir: str) -> Iterator[Finding]:
+    """Find the files of models. Parts that several models have do not make a model whose own file is missing one that is here."""
+    without_main: dict[str, set[Path]] = {}
+    claimed: set[Path] = set()
     for model in order.models:
         paths = {path for file in model.files for path in _parts(Path(file))}
         for checkpoint, mmproj in model.checkpoints:
             paths |= checkpoint_files(checkpoint, mmproj, cache_dir)
-        files = files_named(sorted(paths))
-        if files.sizes:
+        parts = {path for part in model.parts for path in checkpoint_files(part, "", cache_dir)}
+        if not paths:
+            without_main[model.name] = parts
+        elif (files := files_named(sorted(paths | parts))).sizes:
+            claimed |= parts
             yield Finding(DiskItemKind.MODEL, model.name, min(paths), files)
+    for name, parts in without_main.items():
+        if (rest := sorted(parts - claimed)) and (files := files_named(rest)).sizes:
+            yield Finding(DiskItemKind.MODEL, name, rest[0], files)
 
 
 def _parts(first: Path) -> Iterator[Path]:
@@ -110,7 +119,7 @@ class _Claims(NamedTuple):
 def _claims(models: list[StoredModel], downloads: list[str]) -> _Claims:
     claims = _Claims({}, {})
     for model in models:
-        for checkpoint, _ in model.checkpoints:
+        for checkpoint in (*(checkpoint for checkpoint, _ in model.checkpoints), *model.parts):
             try:
                 parsed = checkpoints.parse(checkpoint)
             except LemonbusError:

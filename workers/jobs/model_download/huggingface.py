@@ -6,8 +6,11 @@ The library lists, authenticates, transfers and stores files. It does not contin
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import huggingface_hub
 from huggingface_hub import constants
@@ -27,41 +30,71 @@ _MAX_HTTP_BYTES: Final = 50_000_000_000
 _CHUNK: Final = 128 << 10
 
 
-def fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
-    """Bring all files of a checkpoint into the hub's cache; return how many. Raises :class:`SourceError`."""
+class _Listed(NamedTuple):
+    """A part of a model as its repository has it."""
+
+    part: str
+    repo: str
+    revision: str
+    files: list[RemoteFile]
+    blobs: Path
+
+
+def fetch(wanted: Mapping[str, tuple[HubCheckpoint, CheckpointSource]], progress: DownloadProgress) -> int:
+    """Bring all files of a model into the hub's cache; return how many. Raises :class:`SourceError`.
+
+    ``wanted``: part of the model → its checkpoint; an empty name for the model itself. Nothing is fetched before all repositories
+    were listed, so a missing part is known before gigabytes of the others are here.
+    """
     disable_progress_bars()
     # The default of 10 MB would make progress jump, and lose that much at each break.
     constants.DOWNLOAD_CHUNK_SIZE = _CHUNK
     # Older versions have a faster transfer that cannot write into our file.
     constants.HF_HUB_ENABLE_HF_TRANSFER = False  # type: ignore[attr-defined,unused-ignore]
+    list_repository = cache(huggingface_listing.list_repository)
+    listed = []
+    for part, (checkpoint, source) in wanted.items():
+        with _explained(part, checkpoint.repo):
+            revision, found = list_repository(checkpoint.repo)
+            blobs = Path(constants.HF_HUB_CACHE) / checkpoint.folder / "blobs"
+            listed.append(_Listed(part, checkpoint.repo, revision, _wanted(checkpoint, source, found), blobs))
+    missing = sum(_missing(each.blobs, remote) for each in listed for remote in each.files)
+    disk.require_free_space(listed[0].blobs, missing)
+    files = sum(len(each.files) for each in listed)
+    index = 0
+    # The parts come first: lookups begin with the model's own file.
+    for each in reversed(listed):
+        with _explained(each.part, each.repo):
+            _transfer(each, index, files, progress)
+        index += len(each.files)
+    return files
+
+
+@contextmanager
+def _explained(part: str, repo: str) -> Iterator[None]:
+    """Make every error a :class:`SourceError` that names the part."""
     try:
-        return _fetch(checkpoint, source, progress)
-    except SourceError:
-        raise
+        yield
+    except SourceError as problem:
+        raise problem.of_part(part) from problem.__cause__
     except Exception as problem:  # the library raises errors of three HTTP libraries, depending on its version
-        raise huggingface_listing.explain_hub_error(problem, checkpoint.repo) from problem
+        raise huggingface_listing.explain_hub_error(problem, repo).of_part(part) from problem
 
 
-def _fetch(checkpoint: HubCheckpoint, source: CheckpointSource, progress: DownloadProgress) -> int:
-    revision, found = huggingface_listing.list_repository(checkpoint.repo)
-    files = _wanted(checkpoint, source, found)
-    blobs = Path(constants.HF_HUB_CACHE) / checkpoint.folder / "blobs"
-    disk.require_free_space(blobs, sum(_missing(blobs, remote) for remote in files))
-    for index, remote in enumerate(files, 1):
-        progress.begin(remote.name, index, len(files), remote.size)
+def _transfer(listed: _Listed, before: int, files: int, progress: DownloadProgress) -> None:
+    for index, remote in enumerate(listed.files, before + 1):
+        progress.begin(remote.name, index, files, remote.size)
         if remote.size <= _MAX_HTTP_BYTES and remote.etag:
-            url = huggingface_hub.hf_hub_url(checkpoint.repo, remote.name, revision=revision)
-            resumable_transfer.transfer(url, remote, blobs, progress)
+            url = huggingface_hub.hf_hub_url(listed.repo, remote.name, revision=listed.revision)
+            resumable_transfer.transfer(url, remote, listed.blobs, progress)
         else:
-            _file(checkpoint.repo, remote.name)
+            _file(listed.repo, remote.name)
         progress.end()
     # Files get their names when all are complete, and the file that lookups search for comes last.
-    first = next(
-        (remote.name for remote in files if remote.name.endswith(repository_files.GENAI_CONFIG)), files[0].name
-    )
-    for name in sorted((remote.name for remote in files), key=lambda name: name == first):
-        _file(checkpoint.repo, name)
-    return len(files)
+    names = [remote.name for remote in listed.files]
+    first = next((name for name in names if name.endswith(repository_files.GENAI_CONFIG)), names[0])
+    for name in sorted(names, key=lambda name: name == first):
+        _file(listed.repo, name)
 
 
 def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[RemoteFile]) -> list[RemoteFile]:

@@ -77,7 +77,9 @@ def _from(source: CheckpointSource, cache_dir: str, progress: DownloadProgress) 
         # 0.1 s of processor time that other sources do not need, nor a model whose files are here.
         from workers.jobs.model_download import huggingface  # noqa: PLC0415
 
-        return huggingface.fetch(parsed, source, progress)
+        parts = {part: (checkpoints.parse(each.checkpoint), each) for part, each in source.parts.items()}
+        wanted = {part: (one, each) for part, (one, each) in parts.items() if isinstance(one, HubCheckpoint)}
+        return huggingface.fetch({"": (parsed, source), **wanted}, progress)
     if isinstance(parsed, TagCheckpoint):
         if parsed.scheme not in PROGRAMS:
             raise SourceError(f"no program for {parsed.scheme} models is known")

@@ -57,3 +57,43 @@ def test_a_link_to_itself_is_a_file_like_any_other(snapshot: Path, tmp_path: Pat
     (snapshot / "m-Q4_0.gguf").symlink_to("m-Q4_0.gguf")
     found = plan_deletion(of("user.a", "Q4_0"), [of("user.c", "Q8_0")], str(tmp_path), set())
     assert found.order.files == [str(snapshot / "m-Q4_0.gguf")]
+
+
+def picture(name: str) -> CatalogueEntry:
+    parts = {"main": f"o/r:{name}.gguf", "text_encoder": "o/t:t.gguf", "vae": f"o/v:vae-of-{name}.gguf"}
+    return catalogue.entry(name, {"checkpoints": parts, "recipe": "sd-cpp"})
+
+
+def in_hub(tmp_path: Path, repo: str, file: str) -> Path:
+    path = tmp_path / "hub" / f"models--o--{repo}" / "snapshots" / "a" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    return path
+
+
+def test_a_part_of_two_models_is_deleted_with_the_last_one(snapshot: Path, tmp_path: Path) -> None:
+    cache = str(tmp_path)
+    shared = in_hub(tmp_path, "t", "t.gguf")
+    own = [in_hub(tmp_path, "r", "a.gguf"), in_hub(tmp_path, "v", "vae-of-a.gguf")]
+    other = in_hub(tmp_path, "r", "b.gguf")
+
+    kept = plan_deletion(picture("a"), [picture("b")], cache, set())
+    assert (kept.order.files, kept.kept_for) == ([str(path) for path in own], ["b"])
+    assert [Path(path).name for path in kept.order.repositories] == ["models--o--r", "models--o--t", "models--o--v"]
+
+    other.unlink()
+    last = plan_deletion(picture("a"), [picture("b")], cache, set())
+    assert (last.order.files, last.kept_for) == (sorted(str(path) for path in (*own, shared)), [])
+
+
+def test_a_part_stays_for_a_model_that_is_being_downloaded_and_for_one_that_is_the_same_file(
+    snapshot: Path, tmp_path: Path
+) -> None:
+    cache, shared, own = str(tmp_path), in_hub(tmp_path, "t", "t.gguf"), in_hub(tmp_path, "r", "a.gguf")
+    assert plan_deletion(picture("a"), [picture("b")], cache, {"models--o--r"}).kept_for == ["b"]
+    chat = catalogue.entry("chat", {"checkpoint": "o/t:t.gguf", "recipe": "llamacpp"})
+    found = plan_deletion(picture("a"), [chat], cache, set())
+    assert (found.order.files, found.kept_for) == ([str(own)], ["chat"])
+    by_path = CatalogueEntry("mine", "m.gguf", "sd-cpp", path="/m.gguf", parts={"vae": str(shared)})
+    found = plan_deletion(picture("a"), [by_path], cache, set())
+    assert (found.order.files, found.kept_for) == ([str(own)], ["mine"])

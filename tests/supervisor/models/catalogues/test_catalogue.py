@@ -31,6 +31,10 @@ LABELS = {
     "cpu",
     "hybrid",
     "npu",
+    "mtp",
+    "chat-transcription",
+    "realtime-transcription",
+    "edit",
 }
 
 
@@ -43,6 +47,7 @@ def test_an_entry_is_complete(entry: CatalogueEntry) -> None:
     parsed = parse(entry.sources[-1].checkpoint)
     assert isinstance(parsed, TagCheckpoint if entry.recipe == "flm" else HubCheckpoint)
     assert load_options.check(descriptor, entry.options) == entry.options
+    assert set(entry.sources[0].parts) <= set(descriptor.parts)
     if entry.recipe == "llamacpp":
         assert ("vision" in entry.labels) == bool(entry.sources[0].mmproj)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import sys
 from pathlib import Path
@@ -38,8 +39,14 @@ def program(tmp_path: Path) -> str:
     return str(path)
 
 
-def made(program: str = "sd-server", backend: str = "system", file: str = "/m/x.gguf", **options: Any) -> SdCppBackend:
-    spec = ModelSpec("user.x", "a/b", "sd-cpp", backend, "image", file, options=options)
+def made(
+    program: str = "sd-server",
+    backend: str = "system",
+    file: str = "/m/x.gguf",
+    parts: dict[str, str] | None = None,
+    **options: Any,
+) -> SdCppBackend:
+    spec = ModelSpec("user.x", "a/b", "sd-cpp", backend, "image", file, parts=parts or {}, options=options)
     return SdCppBackend(spec, Settings(sd_server=program, cache_dir="/home"))
 
 
@@ -78,6 +85,55 @@ def test_a_text_encoder_beside_it_makes_the_models_file_a_diffusion_model(progra
     parted = made(program, sdcpp_args="--llm /m/llm.gguf --tae /m/tae.gguf").command(5)
     assert parted[parted.index("--diffusion-model") + 1] == "/m/x.gguf"
     assert "-m" not in parted
+
+
+PARTS = {"text_encoder": "/m/llm.gguf", "clip_l": "/m/clip.gguf", "t5xxl": "/m/t5.gguf", "vae": "/m/vae.gguf"}
+
+
+def test_each_part_has_its_flag_and_the_operators_arguments_come_last(program: str) -> None:
+    words = made(program, parts=PARTS, sdcpp_args="--diffusion-fa --vae /m/other.gguf").command(5)
+    assert words[5:15] == [
+        *("--diffusion-model", "/m/x.gguf", "--llm", "/m/llm.gguf", "--clip_l", "/m/clip.gguf"),
+        *("--t5xxl", "/m/t5.gguf", "--vae", "/m/vae.gguf"),
+    ]
+    assert words[-3:] == ["--diffusion-fa", "--vae", "/m/other.gguf"]
+    whole = made(program, parts={"vae": "/m/vae.gguf"}).command(5)
+    assert whole[5:9] == ["-m", "/m/x.gguf", "--vae", "/m/vae.gguf"]
+
+
+def test_every_part_has_a_flag_that_our_program_knows() -> None:
+    assert set(flags.PART_FLAGS.values()) <= flags.PARTS
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "its vae is missing"),
+        (gguf(100)[:10], "its vae cannot be read: it is truncated"),
+        (b"<html>not found</html>", "its vae cannot be read: it is not a safetensors file"),
+    ],
+)
+def test_a_part_that_is_missing_or_broken_is_named(
+    tmp_path: Path, program: str, data: bytes | None, reason: str
+) -> None:
+    model, vae = tmp_path / "x.gguf", tmp_path / ("vae.gguf" if data and data.startswith(b"GGUF") else "vae.bin")
+    model.write_bytes(gguf(100))
+    if data is not None:
+        vae.write_bytes(data)
+    backend = made(program, file=str(model), parts={"vae": str(vae)})
+    with pytest.raises(LemonbusError, match=re.escape(reason)):
+        check_model(backend.spec, backend)
+
+
+def test_all_parts_count_as_weights(tmp_path: Path, program: str) -> None:
+    for name, size in (("x", 100), ("t", 300), ("v", 500)):
+        (tmp_path / f"{name}.gguf").write_bytes(gguf(size))
+    backend = made(
+        program,
+        file=str(tmp_path / "x.gguf"),
+        parts={"text_encoder": str(tmp_path / "t.gguf"), "vae": str(tmp_path / "v.gguf")},
+    )
+    assert check_model(backend.spec, backend)[0].estimate.parts["weights"] == 900
 
 
 def test_our_own_program_and_an_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
