@@ -17,7 +17,7 @@ LOST_TEXT: Final = "The worker of model chat is gone, because node gpu1 is not r
 
 def line(event: str, node: str = "gpu1", why: str = "node gpu1 is not reachable", **more: Any) -> dict[str, Any]:
     stamp = datetime.fromtimestamp(NOW, UTC).isoformat()
-    return {"ts": stamp, "level": "error", "event": event, "node": node, "why": why, **more}
+    return {"ts": stamp, "level": "error", "event": event, "node": node, "reason": why, **more}
 
 
 def fault(kind: FaultKind, place: str = "gpu1", model: str = "", before: float = 4.0) -> Fault:

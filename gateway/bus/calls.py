@@ -139,7 +139,7 @@ class SupervisorCall:
                 self.deliver(CallResult(self.number), pack_payload(self.repetition.done[failure.code](self.message)))
                 return
             if self.answered and failure.code in self.repetition.survived:
-                fields = {"call": type(self.message).__name__, "problem": failure.loggable_message}
+                fields = {"call": type(self.message).__name__, "reason": failure.loggable_message}
                 logs.get_logger().warning("not taken over by the new supervisor", request_id=self.label, **fields)
                 return
         self.fail(failure)

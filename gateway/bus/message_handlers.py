@@ -240,7 +240,7 @@ class MessageHandlers:
             self.report_requests()
             self._control.send(peers.Pong(message.number, errors - self._errors_reported))
         except LemonbusError as problem:
-            logs.get_logger().warning("pong not sent", problem=problem.failure.message)
+            logs.get_logger().warning("pong not sent", reason=problem.failure.message)
             return
         self._errors_reported = errors
 
@@ -249,7 +249,7 @@ class MessageHandlers:
             self.report_requests()
             self._control.send(metrics.MetricsCollected(message.number))
         except LemonbusError as problem:
-            logs.get_logger().warning("metrics not sent", problem=problem.failure.message)
+            logs.get_logger().warning("metrics not sent", reason=problem.failure.message)
 
     def _pause_accepting(self, _message: peers.PauseAccepting, _: bytes) -> None:
         self._session.pause_accepting()

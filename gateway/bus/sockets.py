@@ -229,7 +229,7 @@ class GatewayBus:
             try:
                 message, payload = envelope.decode(frame)
             except envelope.MalformedError as problem:
-                self._log.warning("malformed message from the supervisor", problem=str(problem))
+                self._log.warning("malformed message from the supervisor", reason=str(problem))
                 continue
             self._handlers.on_message(message, payload)
 
@@ -239,7 +239,7 @@ class GatewayBus:
             try:
                 worker, batch = unpack_batch(frame, self._topic_length)
             except ValueError as problem:
-                self._log.warning("malformed events from a worker", problem=str(problem))
+                self._log.warning("malformed events from a worker", reason=str(problem))
                 continue
             self._on_events(batch, worker)
 
@@ -293,7 +293,7 @@ class GatewayBus:
             try:
                 self._events.disconnect(endpoint)
             except zmq.ZMQError as problem:
-                self._log.debug("the event socket was not connected", endpoint=endpoint, problem=str(problem))
+                self._log.debug("the event socket was not connected", endpoint=endpoint, reason=str(problem))
             self._read_soon(self._events, self._read_events)
 
     def ended(self, endpoint: str) -> bool:

@@ -260,6 +260,6 @@ class _LogReader:
         self._entries_arrived.set()
 
     def _send_error(self, failure: Failure) -> None:
-        logs.get_logger().debug("log reader", request_id=self._label, problem=failure.message)
+        logs.get_logger().debug("log stream refused", request_id=self._label, reason=failure.message)
         error = errors.error_object(failure, self._label)
         self._socket.send(msgspec.json.encode({"type": "error", "message": failure.message, "error": error}).decode())

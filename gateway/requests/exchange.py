@@ -274,7 +274,7 @@ class RequestExchange:
             else:
                 fields = {"code": failure.code.value, "reason": failure.message, "suspect": decision.suspect}
                 log = logs.get_logger().debug if failure.code is Code.RETURNED else logs.get_logger().warning
-                log("asked again", request_id=self.request.label, model=self.model, **fields)
+                log("request tried again", request_id=self.request.label, model=self.model, **fields)
                 return
         if failure.code is Code.RETURNED and not self._dispatcher.may_retry():
             failure = ADMISSION_FAILURES[AdmissionState.LOST]

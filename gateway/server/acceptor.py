@@ -141,7 +141,7 @@ class Acceptor:
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + LOG_INTERVAL_S
-            fields = {"problem": problem.strerror, "open": len(self._busy), "times": self._refused}
+            fields = {"reason": problem.strerror, "open": len(self._busy), "times": self._refused}
             logs.get_logger().warning("not accepting connections for a moment", **fields)
             self._refused = 0
 

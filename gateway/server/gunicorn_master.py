@@ -93,7 +93,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         except OSError as problem:  # too many processes or open files, no memory, no space for the worker's file
             pause = self._backoff.failed(time.monotonic())
             why = problem.strerror or str(problem)
-            logs.get_logger().error("gateway worker could not be started", why=why, restart_in=pause)
+            logs.get_logger().error("gateway worker could not be started", reason=why, restart_in=pause)
 
     def worker_ended(self, pid: int) -> None:
         """Note that a worker was reaped. If it died soon after its start, the next one may have to wait."""

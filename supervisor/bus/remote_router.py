@@ -148,7 +148,7 @@ class RemoteRouter:
     def _refuse(self, route: bytes, hello: Hello, refused: Refusal) -> None:
         if number := self.refused.count(refused.kind):
             shown = {"role": printable(hello.role), "node": printable(hello.node)}
-            log.warning("peer refused", **shown, why=refused.why, times=number)
+            log.warning("peer refused", **shown, reason=refused.why, times=number)
         try:
             frames.send_to(self.socket, route, envelope.encode(Shutdown(0.0, refused.why)))
         except zmq.ZMQError as problem:

@@ -147,7 +147,7 @@ class GatewayHost:
             )
 
     def _refuse(self, why: str) -> None:
-        log.error("this gateway cannot take part", why=why)
+        log.error("this gateway cannot take part", reason=why)
         self.refusal = why
         self.stop()
 

@@ -67,4 +67,4 @@ def enlarge_context(
 
 def _log_failure(result: object) -> None:
     if isinstance(result, Failure):
-        log.warning("no larger context", model=result.model, reason=result.message)
+        log.warning("not loaded again with a larger context", model=result.model, reason=result.message)

@@ -131,7 +131,12 @@ class DiskCalls:
         for item in report.items:
             if item.removed:
                 log.info(
-                    "removed", kind=item.kind, name=item.name, path=item.path, reason=item.unused, bytes=item.freed
+                    "unused files removed",
+                    kind=item.kind,
+                    name=item.name,
+                    path=item.path,
+                    reason=item.unused,
+                    bytes=item.freed,
                 )
         self._settle(job, report)
 

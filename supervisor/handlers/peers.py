@@ -93,7 +93,7 @@ class PeerMessages:
 
     def _worker_hello(self, peer: str, payload: bytes, *, known: bool) -> None:
         if known and not self._take_up_worker(peer, envelope.unpack_payload(payload, WorkerSnapshot)):
-            log.error("worker killed", worker=peer, why="messages to it were lost")
+            log.error("worker killed", worker=peer, reason="messages to it were lost")
             self._workers.kill(peer)
             return
         self._scheduler.worker_reported(peer)

@@ -61,7 +61,7 @@ class ReadinessCalls:
     def _set_drain(self, peer: str, call: SetDrain, _payload: bytes) -> None:
         if call.drained != self._record.drained:
             fields = {"running": self._view.running, "queued": self._view.queued}
-            log.info("drained" if call.drained else "undrained", **fields)
+            log.info("server drained" if call.drained else "server undrained", **fields)
             self._record.set_drained(call.drained)
             self._tell_gateways()
         self._report_drain(peer, call.number)

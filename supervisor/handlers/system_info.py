@@ -174,7 +174,7 @@ class SystemInspection:
         if peer != self._job:
             return
         for explanation in message.probe_errors:
-            log.warning("a tool did not answer", problem=explanation)
+            log.warning("a tool did not answer", reason=explanation)
         self._probed = message
         self._machine = merge_probe(self._from_kernel, message)
         self._answer_all()
@@ -195,5 +195,5 @@ class SystemInspection:
             if self._timeout is not None:
                 self._timeout.cancel()
             if self._probing:
-                log.warning("the inspection of the machine ended without a result", why=why)
+                log.warning("the inspection of the machine ended without a result", reason=why)
                 self._answer_all()

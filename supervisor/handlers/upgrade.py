@@ -174,7 +174,7 @@ class Upgrades:
 
     def _failed(self, why: str) -> None:
         self._failure = Failure(Code.INTERNAL, f"not upgraded, release {RELEASE} goes on: {why}")
-        log.error("not upgraded: this release goes on", release=RELEASE, why=why)
+        log.error("not upgraded: this release goes on", release=RELEASE, reason=why)
         self._refuse_callers(self._failure)
         self._transition(InstalledReleaseEvent.FAILED)
         if self._installed is InstalledRelease.RETRIED:

@@ -255,7 +255,7 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
     view, jobs, calls = components.scheduler.view, components.jobs, components.calls
     known = BackendInventory(components.settings)
     for wrong in known.releases.problems:
-        log.warning("backend releases", problem=wrong)
+        log.warning("a configured release of a backend cannot be used", reason=wrong)
     inspection = SystemInspection(
         machine=components.machine,
         recipes=known.recipes,

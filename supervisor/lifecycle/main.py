@@ -206,7 +206,7 @@ def _use_held_memory(components: Components, keeper: KeeperClient) -> None:
 def _warn_of_limits(settings: Settings) -> None:
     """Say which limits of engines cannot be enforced by this server."""
     for each in limit_warnings(settings):
-        log.warning("limit of engines cannot be enforced", setting=each.setting, problem=each.text)
+        log.warning("limit of engines cannot be enforced", setting=each.setting, reason=each.text)
 
 
 def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:
@@ -228,10 +228,10 @@ def _preload(supervisor: Supervisor, keeper: KeeperClient) -> None:
 
 def _log_start(given: StartupSettings, process_context: ProcessContext, keeper: KeeperClient) -> None:
     if keeper.predecessors:
-        log.error("the last supervisor has ended", why=keeper.why) if keeper.why else None
+        log.error("the last supervisor has ended", reason=keeper.why) if keeper.why else None
         log.info("taking over", version=RELEASE, boot=process_context.boot, predecessors=keeper.predecessors)
     else:
         url, runtime = given.settings.base_url, str(process_context.runtime)
         log.info("starting", version=RELEASE, url=url, boot=process_context.boot, runtime=runtime)
     for warning in given.warnings:
-        log.warning("configuration", problem=warning)
+        log.warning("the configuration has a problem", reason=warning)

@@ -142,7 +142,7 @@ class ModelPreload:
     def warn(self) -> None:
         """Warn about unknown models in the configuration: they may be registered later."""
         for problem in self._models.unknown_in_configuration():
-            log.warning("configured model is not known", problem=problem)
+            log.warning("configured model is not known", reason=problem)
 
     def _tried(self, name: str, result: object) -> None:
         attempt = self._awaited[name]

@@ -125,7 +125,7 @@ def lock_state(settings: Settings, pid: int) -> int:
     except OSError as problem:
         if problem.errno not in _NO_LOCKS:
             raise _unusable("state_dir", path, problem) from problem
-        log.warning("this state_dir cannot be locked: start no other server with it", problem=problem.strerror)
+        log.warning("this state_dir cannot be locked: start no other server with it", reason=problem.strerror)
         return -1
 
 

@@ -205,7 +205,7 @@ class DeviceReadings:
             if not self._asked:
                 self._send()
             return
-        log.warning("devices cannot be read", why=f"no answer for {SILENCE_S:g} s", job=self._job)
+        log.warning("devices cannot be read", reason=f"no answer for {SILENCE_S:g} s", job=self._job)
         self._pause_s = max(PAUSE_AFTER_HANG_S, self._pause_s)
         self._jobs.give_up(self._job)
 
@@ -223,7 +223,7 @@ class DeviceReadings:
         self._asked = {number: sent for number, sent in self._asked.items() if number > message.number}
         for problem in message.problems:
             if problem not in self._problems:
-                log.warning("devices cannot be read", why=problem)
+                log.warning("devices cannot be read", reason=problem)
         self._problems = message.problems
         self._known = {each.reading.key: each for reading in message.devices for each in self._kept(reading, at)}
         if not message.problems:
@@ -249,6 +249,6 @@ class DeviceReadings:
             return
         self._job = ""
         if not self._closing():
-            log.info("devices are read by another process", job=job, why=why, pause_s=self._pause_s)
+            log.info("devices are read by another process", job=job, reason=why, pause_s=self._pause_s)
             self._loop.call_later(self._pause_s, self._start_job)
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)

@@ -191,7 +191,7 @@ class NodeAgent:
         def done(read: tuple[NodeFacts, NodeHardware] | Exception) -> None:
             self._reading = False
             if isinstance(read, Exception):
-                log.warning("the facts of this node cannot be read", problem=str(read))
+                log.warning("the facts of this node cannot be read", reason=str(read))
             elif settings is self._process_settings:
                 self._tell_facts(*read)
 
@@ -237,7 +237,7 @@ class NodeAgent:
             return
         self._refusals += 1
         if not self._refusals & (self._refusals - 1):
-            why = {"why": order.reason, "times": self._refusals}
+            why = {"reason": order.reason, "times": self._refusals}
             log.warning("this agent was refused: it ends its processes, and begins anew", **why)
         self._transition(AgentEvent.REFUSED)
         self._start_grace()
@@ -265,7 +265,7 @@ class NodeAgent:
         if AgentEvent.DRAIN not in TRANSITIONS[self._state]:
             self.leave(_WHY_DRAINING)
             return
-        log.info("node drains", why=_WHY_DRAINING, grace=self._grace, processes=len(self._processes))
+        log.info("node drains", reason=_WHY_DRAINING, grace=self._grace, processes=len(self._processes))
         self._drains = _WHY_DRAINING
         self._transition(AgentEvent.DRAIN)
         self._start_grace()
@@ -290,7 +290,7 @@ class NodeAgent:
         """Tell the supervisor, kill everything, and end this process."""
         if self._state is AgentState.LEAVING:
             return
-        log.info("node agent ends", why=why, processes=len(self._processes))
+        log.info("node agent ends", reason=why, processes=len(self._processes))
         self.exit_code, self.reason = exit_code, why
         self._link.send(NodeLeaves(why))
         self._transition(AgentEvent.END)

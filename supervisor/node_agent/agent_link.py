@@ -125,7 +125,7 @@ class AgentLink:
             try:
                 message, payload = envelope.decode(frame)
             except envelope.MalformedError as problem:
-                logs.get_logger().warning("malformed message from the supervisor", problem=str(problem))
+                logs.get_logger().warning("malformed message from the supervisor", reason=str(problem))
                 continue
             if isinstance(message, Ping):
                 errors = self._loop.errors

@@ -143,7 +143,7 @@ class FileSenders:
     def _failed(self, job: str, message: SharingFailed, _payload: bytes) -> None:
         found = self._of_job(job)
         if found is not None:
-            log.error("model files cannot be sent", node=found[0], why=message.why)
+            log.error("model files cannot be sent", node=found[0], reason=message.why)
         self._jobs.dismiss(job)
 
     def _end_if_idle(self, node: str) -> None:
@@ -159,6 +159,6 @@ class FileSenders:
         if self._shared.get(node) and not self._closing():
             pause = self._pauses.get(node, FIRST_PAUSE_S)
             self._pauses[node] = min(LONGEST_PAUSE_S, 2 * pause)
-            log.info("model files are sent by another process", node=node, why=why, pause_s=pause)
+            log.info("model files are sent by another process", node=node, reason=why, pause_s=pause)
             self._loop.call_later(pause, partial(self._start, node))
         self.on_change()

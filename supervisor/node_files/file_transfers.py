@@ -250,7 +250,7 @@ class FileTransfers:
             self._jobs.start(REMOVAL, self._removal_ended, order, node)
 
     def _removal_ended(self, job: str, why: str) -> None:
-        log.debug("a job that removes model files has ended", job=job, why=why)
+        log.debug("a job that removes model files has ended", job=job, reason=why)
 
     # Another supervisor's jobs
 

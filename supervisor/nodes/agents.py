@@ -175,12 +175,11 @@ class NodeAgents:
         self.welcome(agent, message)
         self._bus.send(agent, ConfigureNode(self._settings.grace), self._settings_for_nodes())
         unknown = self._placement.hello(node.name, agent, snapshot)
-        (log.info if is_new else log.warning)(
-            "node joined" if is_new else "node connected again",
-            node=node.name,
-            agent=agent,
-            processes=len(snapshot.processes),
-        )
+        fields = {"node": node.name, "agent": agent, "processes": len(snapshot.processes)}
+        if is_new:
+            log.info("node joined", **fields)
+        else:
+            log.warning("node connected again", **fields)
         if self._decisions.suspended:
             return unknown  # the scheduler learns of the nodes when everything is taken over
         self._joined(node)
@@ -190,7 +189,7 @@ class NodeAgents:
 
     def _refused(self, agent: str, node: str, answer: Shutdown) -> list[Survivor]:
         if times := self._refusals.count(node):
-            log.warning("node agent refused", node=node, agent=agent, why=answer.reason, times=times)
+            log.warning("node agent refused", node=node, agent=agent, reason=answer.reason, times=times)
         self._bus.forget(agent)  # before the last word, which may have to wait
         self._bus.send(agent, answer)
         return []
@@ -231,7 +230,7 @@ class NodeAgents:
         """Let the models of a node leave it. Its next agent begins without a drain; that of an operator goes on."""
         node = self._registry.of_agent(agent)
         if node is not None:
-            log.info("node drains", node=node.name, why=message.why)
+            log.info("node drains", node=node.name, reason=message.why)
             node.note_drain(message.why, self._loop.now())
             self._scheduler.node_drains(node.name, True)
             self._decisions.reconcile()
@@ -304,7 +303,7 @@ class NodeAgents:
 
     def _lost(self, node: Node, why: str, *, missing: bool = True) -> None:
         """Count everything on a node as ended. Its agent is told so if it says Hello again. ``missing``: it was not told to leave."""
-        (log.error if missing else log.warning)("node lost", node=node.name, agent=node.agent, why=why)
+        (log.error if missing else log.warning)("node lost", node=node.name, agent=node.agent, reason=why)
         self._registry.lost(node, self._loop.now(), missing=missing)
         self._asked.pop(node.name, None)
         self._peers.remove(node.agent)

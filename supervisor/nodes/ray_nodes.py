@@ -71,7 +71,7 @@ class RayNodes:
             return
         if report.problem != self._report.problem:
             if report.problem:
-                log.warning("Ray does not work", why=report.problem)
+                log.warning("Ray does not work", reason=report.problem)
             else:
                 log.info("Ray works", nodes=[node.name for node in report.nodes])
         if not report.problem and self._report.problem and self._bundles:
@@ -88,6 +88,6 @@ class RayNodes:
             FIRST_PAUSE_S if now - self._started >= STABLE_S else min(LONGEST_PAUSE_S, 2 * self._pause or FIRST_PAUSE_S)
         )
         problem = f"the job that talks to it has ended ({why}); what runs goes on"
-        log.warning("Ray does not work", why=problem, seconds_until_next=self._pause)
+        log.warning("Ray does not work", reason=problem, seconds_until_next=self._pause)
         self._report = RayClusterReport(self._report.nodes, problem)
         self._loop.call_later(self._pause, self.start)

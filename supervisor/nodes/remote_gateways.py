@@ -139,7 +139,7 @@ class RemoteGateways:
         """Tell a host what its gateways need, or why it cannot take part."""
         if hello.version not in UNDERSTOOD:
             why = f"this server runs lemonbus {RELEASE}, which does not understand {hello.release} of the gateway on {hello.node}"
-            log.warning("gateway host refused", node=hello.node, why=why)
+            log.warning("gateway host refused", node=hello.node, reason=why)
             self._bus.send(host, Shutdown(0.0, f"{why}: install that release there"))
             return
         log.info("gateway host joined", node=hello.node, host=host)

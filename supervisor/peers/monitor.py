@@ -69,5 +69,5 @@ class PeerMonitor:
     def _kill(self, peer: str, why: str) -> None:
         known = self._peers.get(peer)
         if known is not None:
-            log.error("peer killed", peer=peer, role=known.role, peer_pid=known.pid, why=why)
+            log.error("peer killed", peer=peer, role=known.role, peer_pid=known.pid, reason=why)
             self._kill_process(peer)

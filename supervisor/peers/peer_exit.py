@@ -100,7 +100,7 @@ class WorkerEnds:
         context = {"model": model} if model else {}
         if known is not None and known.node != HEAD:
             context["node"] = known.node
-        (log.info if expected else log.error)("worker gone", worker=worker, **context, why=str(why))
+        (log.info if expected else log.error)("worker gone", worker=worker, **context, reason=str(why))
         worker_name = f"The worker of model {model}" if model else "A worker without a model"
         failure = Failure(Code.WORKER_GONE, f"{worker_name} is gone ({why})", model=model)
         if isinstance(why, LostWithNode):

@@ -97,7 +97,7 @@ class ServerRecord:
         try:
             self._kept = msgspec.msgpack.decode(os.pread(descriptor, _READ_BYTES, 0), type=_Kept)
         except msgspec.MsgspecError as problem:  # another release has written it
-            log.warning("the last supervisor's record cannot be read: a drain has ended", problem=str(problem))
+            log.warning("the last supervisor's record cannot be read: a drain has ended", reason=str(problem))
         finally:
             os.close(descriptor)
 
@@ -220,12 +220,12 @@ class ServerRecord:
         try:
             descriptor = os.memfd_create("server_record", os.MFD_CLOEXEC)
         except OSError as problem:
-            log.warning("the next supervisor will not know of this change", problem=str(problem))
+            log.warning("the next supervisor will not know of this change", reason=str(problem))
             return
         try:
             os.write(descriptor, msgspec.msgpack.encode(self._kept))
             self._hold(descriptor)
         except OSError as problem:
-            log.warning("the next supervisor will not know of this change", problem=str(problem))
+            log.warning("the next supervisor will not know of this change", reason=str(problem))
         finally:
             os.close(descriptor)

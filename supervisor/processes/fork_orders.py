@@ -195,7 +195,7 @@ class ForkServerClient:
                 why = self._handle(*received) or why
         self._loop.on_readable(self._channel.fileno(), None)
         self._channel.close()
-        log.warning("the fork server is not used any more", why=why, orders=len(self._orders))
+        log.warning("the fork server is not used any more", reason=why, orders=len(self._orders))
         orders, self._orders = self._orders, {}
         for forked, timer in orders.values():
             timer.cancel()

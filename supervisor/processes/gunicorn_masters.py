@@ -105,14 +105,14 @@ class GunicornMasters:
         for others in (self.former, self._retired):
             if child in others:
                 others.remove(child)
-                log.info("replaced gateway gone", why=why)
+                log.info("replaced gateway gone", reason=why)
         if child is self.present:
             self.present = None
             if not self._closing():
                 now = self._loop.now()
                 self._backoff.load_failed(Failure(Code.INTERNAL, why), now)
                 pause = self._backoff.pause(now)
-                log.error("gateway died", why=why, restart_in=pause)
+                log.error("gateway died", reason=why, restart_in=pause)
                 self._loop.call_later(pause, self._restart)
         self.on_end()
 

@@ -177,7 +177,7 @@ class Takeover:
             self._take_snapshot(peer, message, payload)
         except envelope.MalformedError as problem:
             why = f"its snapshot cannot be used: {problem}"
-            log.warning("peer killed", peer=peer, role=message.role, peer_pid=message.pid, why=why)
+            log.warning("peer killed", peer=peer, role=message.role, peer_pid=message.pid, reason=why)
             self._kill(peer)
             return
         self._handshake.welcome(peer, message)

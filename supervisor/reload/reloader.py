@@ -176,7 +176,7 @@ class Reloader:
             if changes:
                 self._apply(old, found, changes)
             for warning in found.warnings:
-                log.warning("configuration", problem=warning)
+                log.warning("the configuration has a problem", reason=warning)
         elif (listener := self._listener(old, found.settings, listens=False)) is not None:
             listener.close()
         for caller in self._callers:

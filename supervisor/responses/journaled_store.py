@@ -132,7 +132,7 @@ class JournaledStore(ResponseStore):
                 self._hold(self._journal.descriptor)
                 journal.close()
         except OSError as problem:
-            log.error("stored responses will be lost with this supervisor", problem=str(problem))  # noqa: TRY400 - no bug
+            log.error("stored responses will be lost with this supervisor", reason=str(problem))  # noqa: TRY400 - no bug
             self._journal = None
 
     def _records(self) -> Iterator[Record]:

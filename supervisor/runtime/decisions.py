@@ -44,7 +44,7 @@ class Decisions:
     def reconcile(self) -> None:
         """Let the scheduler do what the present state allows, and carry out its effects."""
         while self._models.problems:
-            log.warning("model files", problem=self._models.problems.pop(0))
+            log.warning("a list of models cannot be read as it is", reason=self._models.problems.pop(0))
         self._decide()
 
     def reconcile_unless_settled(self) -> None:

@@ -178,7 +178,7 @@ class EffectExecutor:
     def _body_read(self, worker: str, run: Run, body: bytes | Exception) -> None:
         """Send a request with its body, which a worker on another node cannot read from the file, and what was to come after it."""
         if isinstance(body, Exception):  # the worker will say so to the gateway
-            log.warning("the file with a request's body cannot be read", request_id=run.label, problem=str(body))
+            log.warning("the file with a request's body cannot be read", request_id=run.label, reason=str(body))
             self._bus.send(worker, run)
         else:
             self._bus.send(worker, structs.replace(run, spool=""), body)

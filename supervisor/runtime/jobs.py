@@ -95,7 +95,7 @@ class Jobs:
     def _kill_if_silent(self, job: str) -> None:
         """Kill a job that has not said Hello in time: it is stopped, or runs something else."""
         if job in self._names and self._peers.get(job) is None:
-            log.error("job killed", job=job, why=f"it did not report within {HELLO_TIMEOUT_S:g} s of its start")
+            log.error("job killed", job=job, reason=f"it did not report within {HELLO_TIMEOUT_S:g} s of its start")
             self.kill(job)
 
     def _ended(self, job: str, on_ended: OnEnded, why: str) -> None:

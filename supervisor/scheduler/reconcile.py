@@ -175,8 +175,8 @@ def _drain_or_resume(state: SchedulerState, model: ScheduledModel, claim: Evicti
     must = claim is not None or model.unloaders or replication.reloads_now(model) or state.closing or model.stuck
     if must and model.state is ModelState.READY:
         model_changes.drain(model, worker)
-        fields = {"model": model.name, "worker": worker.id, "why": _why(state, model, claim)}
-        state.emit(LogDecision("info", "draining", fields))
+        fields = {"model": model.name, "worker": worker.id, "reason": _why(state, model, claim)}
+        state.emit(LogDecision("info", "model drains", fields))
     elif not must and model.state is ModelState.DRAINING:
         model_changes.resume(model, worker)
         answers.answer_loads(state, model)  # that came while it drained
@@ -220,7 +220,7 @@ def _finish_drain(state: SchedulerState, model: ScheduledModel, claim: EvictionC
         return
     if model.grants:
         why = claim.why if claim is not None and evicted and not asked else stop_reason(state, model)
-        fields = {"model": model.name, "worker": worker.id, "why": why}
+        fields = {"model": model.name, "worker": worker.id, "reason": why}
         state.emit(LogDecision("warning", "engine ended, the clients of its requests are gone", fields))
     if asked:
         reload = model.pending_spec is not None and not model.unloaders and not state.closing

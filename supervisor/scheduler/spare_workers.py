@@ -41,7 +41,7 @@ def replace_silent_workers(state: SchedulerState, now: float) -> None:
         state.count("hello_timeouts")
         why = f"it did not report within {state.limits.hello_timeout:g} s of its start"
         state.emit(
-            LogDecision("error", "worker killed", {"worker": worker.id, **state.on_node(worker.node), "why": why})
+            LogDecision("error", "worker killed", {"worker": worker.id, **state.on_node(worker.node), "reason": why})
         )
         state.kill_worker(worker)
         spawn_failed(
@@ -160,7 +160,9 @@ def version_mismatch(state: SchedulerState, worker_id: str, installed: int, now:
     worker = state.workers.get(worker_id)
     node = state.nodes[worker.node if worker is not None else HEAD]
     if node.spawn_problem is None or node.spawn_problem.message != reason:
-        state.emit(LogDecision("error", "restart the server", {"peer": worker_id, "why": reason}))
+        state.emit(
+            LogDecision("error", "lemonbus was updated under this server", {"peer": worker_id, "reason": reason})
+        )
     if worker is None or worker.state is not WorkerState.SPAWNED:
         return
     state.count("version_mismatches")

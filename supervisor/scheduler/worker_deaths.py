@@ -91,8 +91,9 @@ def _node_lost(state: SchedulerState, model: ScheduledModel, worker: ScheduledWo
     """The node of a model is gone. That is not the model's failure, so it is loaded elsewhere at once, if it is wanted."""
     _return_runs(model)
     fields = {"model": model.name, "worker": worker.id, "node": worker.node, "reason": failure.message}
-    then = "its model is loaded elsewhere" if model.demanded and not state.closing else "its model is not needed"
-    state.emit(LogDecision("warning", f"node lost, {then}", fields))
+    wanted = model.demanded and not state.closing
+    event = "node lost, its model is loaded elsewhere" if wanted else "node lost, its model is not needed"
+    state.emit(LogDecision("warning", event, fields))
 
 
 def _is_wanted(model: ScheduledModel) -> bool:
@@ -168,7 +169,9 @@ def _note_death(
         answers.refuse_unserved(state, model, refusal)
     elif leaving or state.closing:
         state.emit(
-            LogDecision("warning", "engine lost, its model was leaving", {**fields, "why": stop_reason(state, model)})
+            LogDecision(
+                "warning", "engine lost, its model was leaving", {**fields, "unload_reason": stop_reason(state, model)}
+            )
         )
     elif model.demanded:
         state.metrics.engine_restarted(model.name, failure.code)

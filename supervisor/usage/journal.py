@@ -125,5 +125,5 @@ class CountsJournal:
                 self._is_held = True
                 self._hold(file.descriptor)
         except OSError as problem:
-            log.error("what is counted will be lost with this supervisor", problem=str(problem))  # noqa: TRY400 - no bug
+            log.error("what is counted will be lost with this supervisor", reason=str(problem))  # noqa: TRY400 - no bug
             self._file = None

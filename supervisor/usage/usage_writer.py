@@ -125,7 +125,7 @@ class UsageWriter:
     def _report_moved(self) -> None:
         if self._store.moved != self._moved:
             self._moved = self._store.moved
-            log.error("a file of usage was damaged", problem=self._moved)
+            log.error("a file of usage was damaged", reason=self._moved)
 
     def _read(
         self,

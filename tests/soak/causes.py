@@ -44,7 +44,7 @@ def losses(lines: Iterable[Mapping[str, Any]], event: str) -> Iterator[Loss]:
     for line in lines:
         if line.get("event") == event and (line.get("level") == "error" or event == "node lost"):
             at = datetime.fromisoformat(str(line["ts"])).timestamp()
-            yield Loss(at, str(line.get("node", HEAD)), str(line.get("model", "")), str(line.get("why", "")))
+            yield Loss(at, str(line.get("node", HEAD)), str(line.get("model", "")), str(line.get("reason", "")))
 
 
 class Causes:

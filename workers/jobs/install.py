@@ -82,7 +82,7 @@ def run_order(
         failure = Failure(unwritten.code, f"backend {name} could not be {verb}: {unwritten}", detail=unwritten.detail)
     except Exception:  # noqa: BLE001 - the waiting callers must be answered after any error
         failure = Failure(Code.INTERNAL, f"backend {name} could not be {verb}", detail=traceback.format_exc())
-    logs.get_logger().debug("order failed", backend=name, reason=failure.message, detail=failure.detail)
+    logs.get_logger().debug("backend job failed", backend=name, reason=failure.message, detail=failure.detail)
     return InstallFailed(failure)
 
 

@@ -56,10 +56,10 @@ class PullJob:
         result, errors = outcome
         log = logs.get_logger(model=result.name)
         for kind, problem in errors:
-            log.warning("source failed", source=kind, reason=str(problem), detail=problem.detail)
+            log.warning("a download source failed", source=kind, reason=str(problem), detail=problem.detail)
         if isinstance(result, Pulled):
             self._report()
-            log.debug("files are here", files=result.files)
+            log.debug("download complete", files=result.files)
         else:
             log.debug("download failed", reason=result.failure.message, detail=result.failure.detail)
         self._job.end(result)

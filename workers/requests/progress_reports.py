@@ -44,5 +44,5 @@ class ProgressReports:
             self._send(AttemptProgress(*attempt.key, attempt.run.label, *progress))
         if now - self._logged >= LOG_INTERVAL_S:
             self._logged = now
-            log.info("progress", request_id=attempt.run.label, **progress._asdict())
+            log.info("request progress", request_id=attempt.run.label, **progress._asdict())
         return attempt

@@ -227,6 +227,6 @@ def _messages(supervisor: SupervisorDealer) -> Iterator[tuple[Any, bytes]]:
         try:
             decoded = envelope.decode(frame)
         except envelope.MalformedError as problem:
-            logs.get_logger().warning("malformed message from the supervisor", problem=str(problem))
+            logs.get_logger().warning("malformed message from the supervisor", reason=str(problem))
         else:
             yield decoded

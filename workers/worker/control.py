@@ -228,11 +228,11 @@ class WorkerController:
         self._transition(WorkerEvent.DIED if state is WorkerState.READY else WorkerEvent.LOAD_FAILED)
         order = self._model.order
         if session.caches_unusable and state is WorkerState.LOADING and order is not None:
-            self._log.warning("engine starts again, without kept prompt caches", how=how, last=exit_.output)
+            self._log.warning("engine starts again, without kept prompt caches", reason=how, output=exit_.output)
             again = replace(order, age=self._loop.now() - self._model.load_began)
             self._loader.answer(order.spec, partial(self._start_engine, again, restore_caches=False))
             return
-        self._log.error("engine died", engine_pid=session.engine.pid, how=how, last=exit_.output)
+        self._log.error("engine died", engine_pid=session.engine.pid, reason=how, output=exit_.output)
         if state is WorkerState.READY:
             killed = session.failure is None and exit_.cause in (ExitCause.MEMORY, ExitCause.KILLED)
             self._report(EngineDied(failure, self._requests.fail_all(failure, causes), causes, killed=killed))

@@ -27,7 +27,7 @@ def main() -> NoReturn:
     try:
         bus = WorkerBus(loop, context, name, ports=settings.worker_ports)
     except OSError as problem:
-        logs.get_logger().error("worker cannot listen", why=problem.strerror)
+        logs.get_logger().error("worker cannot listen", reason=problem.strerror)
         exit_immediately(1)
     logs.set_sink(bus.log)
     controller = WorkerController(loop, bus, context, settings, name)

@@ -226,7 +226,7 @@ class ClientSocket:
         try:
             self.raw.close()
         except OSError as problem:
-            logs.get_logger().debug("a connection did not close cleanly", problem=problem.strerror)
+            logs.get_logger().debug("a connection did not close cleanly", reason=problem.strerror)
 
 
 def end_oldest_idle(idle: dict[ClientSocket, None]) -> bool:

@@ -290,9 +290,9 @@ class Deletions:
         name = deletion.entry.name
         self._models.deleting.discard(name)
         if failure is not None:
-            log.error("not deleted", model=name, reason=failure.message, detail=failure.detail)
+            log.error("model not deleted", model=name, reason=failure.message, detail=failure.detail)
         else:
-            log.info("deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
+            log.info("model deleted", model=name, files=deletion.files, kept_for=deletion.kept_for)
             self._on_removed(name, deletion.removed)
         result = failure or Deleted(name, deletion.files, deletion.kept_for)
         self._calls.reply(deletion.peer, deletion.number, result, when_written=True)

@@ -217,7 +217,7 @@ class Downloads:
             self._models.register(entry.name, registrations.downloaded_item(entry, found))
         except Exception as problem:  # noqa: BLE001 - the calls that wait for the download must be answered
             return self._errors.failure_of(problem, model=entry.name)
-        log.info("registered", model=entry.name, checkpoint=entry.checkpoint, recipe=entry.recipe)
+        log.info("model registered", model=entry.name, checkpoint=entry.checkpoint, recipe=entry.recipe)
         return None
 
     def _kept(self, model: str) -> Failure | None:
@@ -231,8 +231,11 @@ class Downloads:
     def _report_outcome(self, download: RunningDownload, outcome: Pulled | Failure) -> None:
         if isinstance(outcome, Failure):
             wanted = download.then or self._scheduler.view.closing
-            say, event = (log.info, "download stopped") if wanted else (log.error, "download failed")
-            say(event, model=download.model, reason=outcome.message, detail=outcome.detail)
+            fields = {"model": download.model, "reason": outcome.message, "detail": outcome.detail}
+            if wanted:
+                log.info("download stopped", **fields)
+            else:
+                log.error("download failed", **fields)
         else:
             log.info("download complete", model=download.model)
         for waiter in download.waiters:

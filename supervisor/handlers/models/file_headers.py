@@ -217,7 +217,7 @@ class FileHeaders:
     def _ended(self, job: str, why: str) -> None:
         unread = self._reads.ended(job)
         if unread:
-            log.warning("headers of model files were not read", files=len(unread), why=why)
+            log.warning("headers of model files were not read", files=len(unread), reason=why)
         # The failure may be over by the next call, so it is not remembered. These calls do not wait for another job.
         for waiting in [waiting for waiting in self._waiting if not waiting.keys.isdisjoint(unread)]:
             self._answer(waiting)

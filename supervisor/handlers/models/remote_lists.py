@@ -77,7 +77,7 @@ class RemoteLists:
             except LemonbusError as error:
                 problem = error.failure.message
         if problem and self._problems.get(name) != problem:
-            log.warning("the models of another server cannot be listed", remote=name, why=problem)
+            log.warning("the models of another server cannot be listed", remote=name, reason=problem)
         if problem:
             self._problems[name] = problem
         elif self._problems.pop(name, None):
@@ -85,4 +85,4 @@ class RemoteLists:
 
     def _ended(self, job: str, why: str) -> None:
         self._asked = {name: asking for name, asking in self._asked.items() if asking != job}
-        log.debug("a job that lists other servers' models has ended", job=job, why=why)
+        log.debug("a job that lists other servers' models has ended", job=job, reason=why)

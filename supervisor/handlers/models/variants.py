@@ -72,7 +72,12 @@ class VariantQueries:
     def _failed(self, job: str, message: InspectFailed, _payload: bytes) -> None:
         self._jobs.dismiss(job)
         failure = message.failure
-        log.warning("no variants", checkpoint=message.checkpoint, reason=failure.message, detail=failure.detail)
+        log.warning(
+            "the variants of a checkpoint cannot be listed",
+            checkpoint=message.checkpoint,
+            reason=failure.message,
+            detail=failure.detail,
+        )
         self._settle(job, failure)
 
     def _settle(self, job: str, result: Variants | Failure) -> None:

@@ -133,7 +133,7 @@ def _move_one(
         return
     one = next((each for each in leaving if each.retiring), None) or min(leaving, key=_worth)
     why = "it was loaded on another node" if len(staying) >= of.scaling.wanted else "no other node can take it now"
-    _let_go(state, one, running, "model leaves its node, which drains", {"why": why})
+    _let_go(state, one, running, "model leaves its node, which drains", {"reason": why})
 
 
 def _let_one_go(state: SchedulerState, of: ReplicaSet, running: list[ScheduledModel]) -> None:

@@ -72,7 +72,11 @@ def test_failures_leave_nothing(laptop_server: LemonbusServer) -> None:
     check_error(answer, 502, "model_error", "the archive was refused")
     assert folders(server) == [".lock"]
     assert state(server)["state"] == "installable"
-    problems = {line["problem"] for line in server.lines if line.get("event") == "backend releases"}
+    problems = {
+        line["reason"]
+        for line in server.lines
+        if line.get("event") == "a configured release of a backend cannot be used"
+    }
     assert {
         "backend_releases: there is no backend nope:cpu",
         "backend_releases: llamacpp:cpu is not installed from an archive",

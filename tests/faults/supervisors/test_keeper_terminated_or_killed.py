@@ -100,7 +100,7 @@ def test_the_grace_has_an_end(start_server: StartServer, pausing: dict[str, Any]
     assert not stream.done
     assert stream.error["code"] == "draining"
     assert server.wait_exit() == 0
-    reported = [(line["level"], line["why"]) for line in server.lines if line["event"] == "worker gone"]
+    reported = [(line["level"], line["reason"]) for line in server.lines if line["event"] == "worker gone"]
     assert set(reported) == {("info", "exit 0")}, "it left as it was told"
 
 

@@ -22,7 +22,7 @@ OLDER = VERSION - 1
 
 
 def restart_needed(server: LemonbusServer) -> list[dict[str, Any]]:
-    return [line for line in server.lines if line["event"] == "restart the server"]
+    return [line for line in server.lines if line["event"] == "lemonbus was updated under this server"]
 
 
 def test_workers_of_another_version_finish_what_runs_and_are_replaced(

@@ -125,7 +125,7 @@ def test_a_release_that_cannot_start_is_reported_and_no_request_fails(
     assert clients.failures == []
     assert answer.status == 500
     assert f"release {running} goes on" in answer.error["message"]
-    assert [line["why"] for line in server.lines if line["event"] == "not upgraded: this release goes on"]
+    assert [line["reason"] for line in server.lines if line["event"] == "not upgraded: this release goes on"]
     assert server.gateway_pids() == gateways
 
 

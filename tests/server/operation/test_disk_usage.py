@@ -68,7 +68,7 @@ def test_du_and_prune(start_server: StartServer) -> None:
     assert answer["freed"] == used["unused"]
     assert not folder.exists()
     assert command(server, "prune", "--yes").stdout == "Removed 0 of 0; 0 B were freed.\n"
-    (removed,) = [line for line in server.lines if line["event"] == "removed"]
+    (removed,) = [line for line in server.lines if line["event"] == "unused files removed"]
     assert (removed["path"], removed["bytes"]) == (str(folder), answer["freed"])
 
 

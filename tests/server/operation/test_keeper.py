@@ -64,7 +64,9 @@ def test_a_killed_supervisor_is_replaced_under_the_same_gateway_and_the_same_loc
     assert server.client.chat(CHAT).text == CHAT_TEXT
     wait_replaced(server, old)
     assert server.gateway_pids() == gateways
-    assert any(line["event"] == "the last supervisor has ended" and line["why"] == "SIGKILL" for line in server.lines)
+    assert any(
+        line["event"] == "the last supervisor has ended" and line["reason"] == "SIGKILL" for line in server.lines
+    )
     assert int((server.runtime / "lock").read_text()) == server.keeper_pid
     second = LemonbusServer("tiny-chat", wait=False, runtime=server.runtime)
     try:

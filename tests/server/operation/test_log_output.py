@@ -70,9 +70,9 @@ def test_normal_operation_logs_few_lines(start_server: StartServer) -> None:
     assert up == [
         "starting",
         *("engine started", "model ready", "request"),
-        *("draining", "worker gone", "engine started", "model ready", "request"),
+        *("model drains", "worker gone", "engine started", "model ready", "request"),
     ]
-    assert down[:2] == ["stopping", "draining"]
+    assert down[:2] == ["stopping", "model drains"]
     assert sorted(down[2:-1]) == ["gateway worker gone"] * 2 + ["worker gone"] * 2
     assert down[-1] == "stopped"
     assert not lines_of(server, "warning", "error", "critical"), "nothing went wrong"
@@ -89,7 +89,10 @@ def test_warnings_at_the_start_kill_hup_and_ctrl_c(start_server: StartServer) ->
     # SIGHUP asks for a reload, and there is nothing to read.
     handed_over = {"LEMONBUS_WARNINGS": '["LEMONBUS_PROT is not a setting"]', "LEMONBUS_CONFIG": "/nowhere.toml"}
     server = start_server("tiny-chat", log_level="info", load=[CHAT], environment=handed_over)
-    assert line_of(server, "configuration", problem="LEMONBUS_PROT is not a setting")["level"] == "warning"
+    assert (
+        line_of(server, "the configuration has a problem", reason="LEMONBUS_PROT is not a setting")["level"]
+        == "warning"
+    )
     server.wait_loaded(CHAT)
     before = wait_for(lambda: lasting_processes(server), "all processes that stay have started")
     for pid in before:

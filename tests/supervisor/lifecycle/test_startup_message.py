@@ -68,6 +68,6 @@ def test_the_command_is_printed_once_and_unknown_models_are_reported(start_serve
     assert fits in words[words.index("-H") - 1]
     assert server.client.post(fits, words[-1].encode()).status == 200
     assert [line["model"] for line in command("cannot load at start")] == ["nope"]
-    reported = [(line["level"], line["problem"]) for line in command("configured model is not known")]
+    reported = [(line["level"], line["reason"]) for line in command("configured model is not known")]
     assert reported == [("warning", "pin: Model 'not.known' not found"), ("warning", "load: Model 'nope' not found")]
     assert server.state()["problems"] == [problem for _, problem in reported]

@@ -174,8 +174,8 @@ def test_models_leave_when_the_groups_have_changed() -> None:
     sim.reload(group("ab", swap=True))
     sim.run_until_idle()
     assert [name for name, model in sim.state.models.items() if model.loaded] == ["a", "c"], "the idle one leaves"
-    (note,) = (note for note in sim.notes if note.event == "draining")
-    assert note.fields["why"] == "the settings no longer allow it beside others"
+    (note,) = (note for note in sim.notes if note.event == "model drains")
+    assert note.fields["reason"] == "the settings no longer allow it beside others"
     sim.reload(group("ab", exclusive=True))
     again = sim.submit("a")
     sim.run_until_idle()

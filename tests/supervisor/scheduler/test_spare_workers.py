@@ -114,7 +114,7 @@ def test_another_version_is_one_line_in_the_log() -> None:
             sim.other_version(worker, VERSION + 1)
             sim.worker_dies(worker)
         sim.pass_time(60.0)
-    assert [note.level for note in sim.notes if note.event == "restart the server"] == ["error"]
+    assert [note.level for note in sim.notes if note.event == "lemonbus was updated under this server"] == ["error"]
 
 
 def test_models_that_are_loaded_are_served_while_another_version_is_installed() -> None:

@@ -48,7 +48,7 @@ def test_it_is_started_again_and_serves_what_waits(restartable_sim: Simulation) 
     assert sim.serving("a") != worker
     assert sim.state.counters["restarts"] == 1
     assert "evictions" not in sim.state.counters
-    notes = [(note.event, note.fields["why"]) for note in sim.notes if "why" in note.fields]
+    notes = [(note.event, note.fields["reason"]) for note in sim.notes if "reason" in note.fields]
     assert ("engine ended, the clients of its requests are gone", "it keeps working for clients that are gone") in notes
 
 

@@ -277,7 +277,9 @@ def test_an_engine_lost_while_draining_is_not_announced_to_restart(
     sim = situation()
     gone(sim, sim.serving("a"))
     command = [note for note in sim.notes if note.event.startswith("engine lost")]
-    assert [(note.event, note.fields["why"]) for note in command] == [("engine lost, its model was leaving", why)]
+    assert [(note.event, note.fields["unload_reason"]) for note in command] == [
+        ("engine lost, its model was leaving", why)
+    ]
 
 
 def test_an_engine_lost_while_ready_is_announced_to_restart_and_does() -> None:

@@ -21,7 +21,7 @@ class ProgressLog:
         self.lines: list[dict[str, Any]] = []
 
     def info(self, event: str, **fields: Any) -> None:
-        assert event == "progress"
+        assert event == "request progress"
         self.lines.append(fields)
 
 

@@ -161,7 +161,7 @@ class RayDriver:
                 self._plan.runs(node)
             actor.ask_for_end()
             return
-        log.warning("node agent ended", node=self._plan.agents[node].name, why=why)
+        log.warning("node agent ended", node=self._plan.agents[node].name, reason=why)
         self._plan.ended(node, why, time.monotonic())
         del self._actors[node]
         actor.kill()

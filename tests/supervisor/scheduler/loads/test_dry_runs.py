@@ -43,7 +43,7 @@ def planned(sim: Simulation, name: str, **more: object) -> LoadPlan:
             sim.plan_checked(worker, name)
     assert {model.name: (model.state, model.last_use) for model in sim.state.models.values()} == before
     assert not sim.of_state(WorkerState.CHECKING, WorkerState.CHECKED)
-    assert not [note for note in sim.notes if note.event == "draining"]
+    assert not [note for note in sim.notes if note.event == "model drains"]
     report = sim.reports[CALL]
     assert isinstance(report, LoadPlan)
     return report

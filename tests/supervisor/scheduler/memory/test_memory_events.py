@@ -63,7 +63,7 @@ def test_a_model_that_never_fits_is_refused_at_once_and_evicts_nothing() -> None
     assert (refused.http_status, refused.final) == (507, True)
     assert "needs 33.3 GB of this machine's memory, which has 16.1 GB; 7.5 GB are free now" in refused.message
     assert loaded(sim) == {"a", "b"}
-    assert not events(sim, "draining")
+    assert not events(sim, "model drains")
     assert [failed.failure for failed in sim.scheduler.view.failed_models(sim.now)] == [refused]
 
 

@@ -31,7 +31,7 @@ def test_a_model_leaves_a_node_that_drains_when_it_is_loaded_elsewhere_and_serve
     assert not sim.refusals
     assert sim.scheduler.view.counters.get("evictions", 0) == 0
     (left,) = [note.fields for note in sim.notes if note.event == "model leaves its node, which drains"]
-    assert (left["node"], left["why"]) == ("gpu2", "it was loaded on another node")
+    assert (left["node"], left["reason"]) == ("gpu2", "it was loaded on another node")
 
 
 def test_a_model_that_no_other_node_can_take_leaves_when_its_requests_have_ended() -> None:
