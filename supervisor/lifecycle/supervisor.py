@@ -50,6 +50,7 @@ class Supervisor:
         Raises OSError if the sockets of the bus cannot be made.
         """
         components = self.components = Components(settings, process_context, loop, listen_fd)
+        logs.set_sink(self._logged)  # readers of the log also get what the start says
         sampling = handler_factory.sampling_defaults(components)
         self._peer_components = PeerComponents(components, sampling)
         about_the_machine, machine_jobs = handler_factory.machine_handlers(components)
@@ -110,7 +111,6 @@ class Supervisor:
             self._peer_components.other_versions.received,
             lambda peer: self.components.peers.message_received(peer, loop.now()),
         )
-        logs.set_sink(self._logged)
         self._peer_components.monitor.start()
         loop.after_each_iteration(self._send_log_batches)
         gateways = partial(self.components.peers.of, "gateway")

@@ -73,11 +73,12 @@ def test_a_log_reader_and_a_monitor_go_on(loop_server: LemonbusServer) -> None:
             wait_for(partial(count, label), "the reader gets the line of the request")
 
         ask("asked-before-the-kill")
-        takeovers = count("(Supervisor) recovered")
+        takeovers, deaths = count("(Supervisor) recovered"), count("the last supervisor has ended")
         server.kill_supervisor()
         for path in ("/live", "/health", "/v1/health"):
             assert server.client.get(path, patience=5).status == 200
         wait_for(lambda: count("(Supervisor) recovered") > takeovers, "the new log reaches the reader of the old one")
+        assert count("the last supervisor has ended") == deaths + 1, "what the start said is retained"
         ask("asked-after-the-kill")
         assert len(seen) == len(set(seen)), "no line comes twice"
     finally:
