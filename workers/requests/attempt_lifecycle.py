@@ -261,7 +261,8 @@ class AttemptLifecycle:
     def failed(self, attempt: Attempt, failure: Failure, stopped: bool) -> None:
         """End an attempt with a failure."""
         # The gateway logs a caller's mistake.
-        log = self._log.warning if failure.http_status >= 500 else self._log.debug
+        is_ours = failure.http_status >= 500 and failure.code is not Code.RETURNED  # then it is tried elsewhere
+        log = self._log.warning if is_ours else self._log.debug
         log("request failed", request_id=attempt.run.label, code=failure.code, reason=failure.loggable_message)
         self._outbox.failed(attempt.key, failure)
         if stopped:
