@@ -17,7 +17,7 @@ from tests.support.prometheus import ALERTS, FOLDER, alert_names, dashboard_expr
 from tests.support.proxies import program
 
 ALERTS_TEST = Path(__file__).with_name("alerts_test.yml")
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
 _METRIC = re.compile(r"\blemonbus_\w+")
 needs_promtool = pytest.mark.skipif(not program("promtool"), reason="promtool is not installed (make prometheus)")
 
@@ -49,13 +49,16 @@ def test_every_metric_that_is_named_exists() -> None:
 
 def test_each_alert_is_documented_and_says_what_to_do() -> None:
     alerts = ALERTS.read_text().split("      - alert: ")[1:]
-    document = DOCUMENT.read_text()
+    row = re.compile(r"^\| `(\w+)` \| (\w+) \| [^|]+ \| \[[^]]+\]\(#[\w-]+\) \|$", re.MULTILINE)
+    documented = dict(row.findall(DOCUMENT.read_text()))
+    assert documented.keys() == set(alert_names())
     for alert in alerts:
         name = alert.partition("\n")[0]
         assert "          runbook: " in alert, name
         assert "          summary: " in alert, name
-        assert re.search(r"labels: \{severity: (critical|warning|info)\}", alert), name
-        assert f"`{name}`" in document, name
+        severity = re.search(r"labels: \{severity: (critical|warning|info)\}", alert)
+        assert severity, name
+        assert documented[name] == severity[1]
 
 
 @needs_promtool

@@ -1,4 +1,4 @@
-"""docs/metrics.md is true: it has each metric of `/metrics` with its type and labels, and no other."""
+"""docs/metrics.md is true: it has each metric of `/metrics` with its type and labels, and no other, and says what to do."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ def test_it_says_what_several_machines_add_to_them() -> None:
     assert {name for name in one if several[name] != one[name]} == labelled
     named = ("memory_total", "memory_free", "memory_reading", "device", "worker_memory", "engine_memory")
     assert labelled == {name for name in one if name.startswith(tuple(f"{OWN_PREFIX}{each}_" for each in named))}
+
+
+def test_each_row_says_what_it_is_and_what_is_to_be_done_when_it_is_unusual() -> None:
+    cells = [line.strip("| ").split(" | ") for line in re.findall(r"^\| `.*", DOCUMENT, re.MULTILINE)]
+    assert [row[0] for row in cells if len(row) < 4 or not row[-1].strip() or not row[-2].strip()] == []
 
 
 def test_only_the_names_of_mullamas_table_come_twice() -> None:
