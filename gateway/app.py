@@ -11,7 +11,8 @@ Mullama    /api: generate, chat, embeddings, models, defaults, system/status; /m
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
 Operator   /internal: configuration, settings, keys, reload, upgrade, drain, undrain
 To no dialect belong /live (/livez, /healthz), /health and /readyz, for process monitors; /openapi.json and /docs, which describe all routes; and / with
-/page/…, the page for browsers.
+/page/…, the page for browsers. What OpenAI, Anthropic and Ollama publish beyond this is refused
+by name (`api/common/published_routes.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gateway.access.scopes import Scope, declared_scope
 from gateway.api.anthropic.dialect import AnthropicDialect
 from gateway.api.common import probes
 from gateway.api.common.dialect import Dialect, endpoint_of
+from gateway.api.common.published_routes import add_published_routes
 from gateway.api.common.route_resource import resources
 from gateway.api.lemonade.dialect import LemonadeDialect
 from gateway.api.llamacpp.dialect import LlamaCppDialect
@@ -88,4 +90,5 @@ def create_app(session: SupervisorSession, dialects: Sequence[Dialect] = DIALECT
     session.request_counts.routes = labels
     for path, resource in routes.items():
         app.add_route(path, resource)
+    add_published_routes(app)
     return app

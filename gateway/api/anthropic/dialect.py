@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from gateway.api.anthropic import errors, messages
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
+from gateway.api.common.published_routes import ANTHROPIC_FAMILIES
 from gateway.bus.session import SupervisorSession
 from gateway.http.rate_limit_headers import anthropic_limit_headers
 from protocol.failures import Failure
@@ -19,7 +20,9 @@ class AnthropicDialect(Dialect):
     """Anthropic's Messages API."""
 
     error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"{prefix}/messages" for prefix in VERSION_PREFIXES)
-    shared_error_prefixes: ClassVar[tuple[str, ...]] = tuple(f"{prefix}/models" for prefix in VERSION_PREFIXES)
+    shared_error_prefixes: ClassVar[tuple[str, ...]] = tuple(
+        f"{prefix}/{family}" for prefix in VERSION_PREFIXES for family in ("models", *ANTHROPIC_FAMILIES)
+    )
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""
