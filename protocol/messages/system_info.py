@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from protocol.messages.calls import repeated_call
+from protocol.messages.node_reports import NodeReport
 from protocol.models.devices import Device
 from protocol.models.memory import Capacity
 from protocol.wire.envelope import control_message
@@ -120,6 +121,29 @@ class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """``NAME==VERSION`` of all installed Python packages; None if they were not listed."""
     memory: list[Capacity] = []
     """The memory of the host, and of each device that has its own, now."""
+
+
+@repeated_call
+class GetSystemStats(msgspec.Struct, frozen=True):
+    """→ :class:`SystemStats`, which may take a quarter of a second."""
+
+    number: int
+
+
+class SystemStats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How busy the machine of the supervisor is now; None: it does not tell."""
+
+    cpu_percent: float | None
+    """Of all processors together."""
+    memory_used: int
+    """Bytes of the machine's memory, whatever control groups allow."""
+    gpu_percent: float | None
+    """Of the busiest device."""
+    device_memory_used: int | None
+    """Bytes on all devices that have memory of their own."""
+    memory: list[Capacity]
+    nodes: list[NodeReport] = []
+    """The machines of a server that has several, with their memory as it was read last."""
 
 
 class ProgramStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,6 +26,7 @@ from supervisor.handlers.overview import OverviewCalls
 from supervisor.handlers.reported_nodes import OneMachine
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
+from supervisor.handlers.system_stats import SystemStatsCalls
 from supervisor.handlers.usage import UsageCalls
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
@@ -111,6 +112,14 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         calls=calls,
     )
     stats = StatsCalls(models, view, components.stats, components.barrier, calls)
+    system_stats = SystemStatsCalls(
+        loop=loop,
+        machine=Path(settings.machine_dir),
+        devices=components.devices.devices,
+        memory=components.memory.read,
+        nodes=nodes,
+        calls=calls,
+    )
     log_readers = LogReaders(components.retained_log, calls)
     usage = UsageCalls(components.usage_writer, calls, components.errors)
     overview = OverviewCalls(
@@ -139,6 +148,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         health.handlers(),
         metrics_calls.handlers(),
         stats.handlers(),
+        system_stats.handlers(),
         log_readers.handlers(),
     ]
 

@@ -15,6 +15,7 @@ from gateway.api.lemonade import (
     preview_load,
     stats,
     system_info,
+    system_stats,
 )
 from gateway.bus.session import SupervisorSession
 from gateway.logs.stream import LogStreamResource
@@ -27,7 +28,9 @@ class LemonadeDialect(Dialect):
         """Return the routes: the log stream, and the others under every version prefix."""
         return {
             "/logs/stream": LogStreamResource(session),
-            **resources(session, load, params, model_files, model_options, health, stats, install, system_info),
+            **resources(
+                session, load, params, model_files, model_options, health, stats, install, system_info, system_stats
+            ),
             **preview_load.routes(session),
         }
 

@@ -238,3 +238,11 @@ def test_the_terminal_shows_it(laptop_server: LemonbusServer, lemonbus: RunComma
         == [each["place"] for each in answered.pop("memory")]
     )
     assert shown_as_json == answered
+
+
+def test_the_present_use_of_this_machine(shared_server: LemonbusServer) -> None:
+    answer = shared_server.client.get("/v1/system-stats").json()
+    assert 0 <= answer["cpu_percent"] <= 100
+    assert answer["memory_gb"] > 0
+    assert {"gpu_percent", "vram_gb", "npu_percent"} <= set(answer)
+    assert shared_server.client.start("HEAD", "/v1/system-stats").finish().status == 200

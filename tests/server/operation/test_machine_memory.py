@@ -77,6 +77,15 @@ def test_the_memory_of_host_and_devices_is_shown_everywhere(start_server: StartS
     places = server.client.get("/v1/system-info").json()["memory"]
     assert places[0] == host
     assert [place["place"] for place in places] == ["host", CARD]
+    used = server.client.get("/v1/system-stats").json()
+    assert used.pop("memory")[0] == host
+    assert used == {
+        "cpu_percent": None,
+        "npu_percent": None,
+        "gpu_percent": 93.0,
+        "vram_gb": 4.0,
+        "memory_gb": round((67_108_864 - 60_000_000) / (1 << 20), 2),  # of the machine, whatever the group allows
+    }
     assert server.client.get("/api/system/status").json()["stats"]["memory_total_bytes"] == 8 * GIB
     models = {each["id"]: each for each in server.client.get("/v1/models?show_all=true").json()["data"]}
     # 0.8 of the 8 GiB that the control group allows, and of what the kernel shows of the cards.
