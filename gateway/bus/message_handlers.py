@@ -227,6 +227,7 @@ class MessageHandlers:
     def _welcome(self, message: peers.Welcome, _: bytes) -> None:
         if message.clock:
             SERVER_CLOCK.set(message.clock)
+        logs.set_level(message.log_level)
         self._session.welcomed(message.pid, message.code, message.keys)
         for report in self._request_counts.latest:
             self._control.send(report, must_arrive=True)

@@ -12,6 +12,7 @@ import time
 from typing import Any, Final
 
 import gevent
+import msgspec
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.config import Config
@@ -55,6 +56,7 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         """Watch the keeper's process, and prepare the heartbeat for the supervisors."""
         super().__init__(app)
         self._heartbeat_fd = app.heartbeat_fd
+        self._process_context = app.process_context
         self._keeper = os.pidfd_open(app.process_context.keeper)
         self._retiring = False
         """Whether its workers were told to end, so that their ends are not failures."""
@@ -88,12 +90,18 @@ class GunicornMaster(Arbiter):  # type: ignore[misc]
         """Fork the missing workers, or try again later: otherwise gunicorn would end, and the other workers with it."""
         if self._backoff.left(time.monotonic()):
             return
+        self._read_log_level()
         try:
             super().spawn_workers()
         except OSError as problem:  # too many processes or open files, no memory, no space for the worker's file
             pause = self._backoff.failed(time.monotonic())
             why = problem.strerror or str(problem)
             logs.get_logger().error("gateway worker could not be started", reason=why, restart_in=pause)
+
+    def _read_log_level(self) -> None:
+        """Use the present level, which may have changed since the start: this process is not on the bus, where others are told."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):  # a full disk, for example: the level stays
+            logs.set_level(self._process_context.settings().log_level)
 
     def worker_ended(self, pid: int) -> None:
         """Note that a worker was reaped. If it died soon after its start, the next one may have to wait."""

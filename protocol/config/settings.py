@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -19,7 +19,8 @@ from protocol.config.model_settings import GroupSettings, ModelSettings, RecipeD
 
 SECTIONS: Final = ("models", "defaults", "groups", "remotes")
 """Settings that are tables of the configuration file only: they have neither flags nor variables."""
-LOG_LEVELS: Final = ("critical", "error", "warning", "info", "debug", "trace")
+LogLevel = Literal["critical", "error", "warning", "info", "debug", "trace"]
+LOG_LEVELS: Final = get_args(LogLevel)
 SETTINGS_FILE: Final = "settings.json"
 ORIGINS_FILE: Final = "origins.json"
 
@@ -95,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Seconds after which an idle model is unloaded, unless ``ttl`` of its section says otherwise; 0: never."""
     gateway_workers: Annotated[int, Meta(ge=0, le=64)] = 0
     """Processes that serve HTTP; 0: one for every two processors, at most four."""
-    log_level: Literal["critical", "error", "warning", "info", "debug", "trace"] = "info"
+    log_level: LogLevel = "info"
     """Least level that is logged; only ``trace`` shows prompts."""
     log_format: Literal["auto", "json", "console"] = "auto"
     """``auto``: readable on a terminal, JSON otherwise."""

@@ -88,6 +88,8 @@ class Welcome(msgspec.Struct, frozen=True, omit_defaults=True):
     code: LoadedCode | None = None
     keys: list[ApiKey] | None = None
     """To a gateway: the API keys of the present settings, as digests. It may have started with other settings."""
+    log_level: str = ""
+    """The least level that the peer is to log from now on, whatever it was started with."""
     clock: UnixTime = 0.0
     """To a process of another node: what the clock of the head shows now. Clients read no other one, and keys expire by it."""
 

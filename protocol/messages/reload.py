@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.messages.calls import Repetition, call_message
+from protocol.config.settings import LogLevel
+from protocol.messages.calls import Repetition, call_message, repeated_call
 
 
 class SettingEffect(enum.StrEnum):
@@ -39,6 +40,17 @@ class ReloadSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     dry_run: bool = False
     repeated: bool = False
     """Whether a supervisor that has ended may have carried it out already."""
+
+
+@repeated_call
+class SetLogLevel(msgspec.Struct, frozen=True):
+    """Gateway → supervisor: every process of the server is to log from this level on → no report.
+
+    The settings have it from then on, until they are read again or the server is started again.
+    """
+
+    number: int
+    level: LogLevel
 
 
 class SettingChange(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -39,10 +39,12 @@ __all__ = [
     "Record",
     "bind_request_id",
     "configure",
+    "debug_enabled",
     "flush",
     "get_logger",
     "log_batched",
     "set_batching",
+    "set_level",
     "set_sink",
     "trace_enabled",
 ]
@@ -135,9 +137,10 @@ def configure(process: str, level: str, style: str = "auto", node: str = HEAD) -
     ``node``: where it runs. ``auto`` renders for people if stderr is a terminal. Each line to systemd's journal begins with its priority. An
     exception that ends the process is also one line.
     """
-    global _process, _least, _node
+    global _process, _node
     flush()
-    _process, _least, _node = process, level, "" if node == HEAD else node
+    _process, _node = process, "" if node == HEAD else node
+    _use_level(level)
     console = style == "console" or (style == "auto" and os.isatty(2))
     _output.priorities = PRIORITIES if stderr_is_journal() else {}
     _output.render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False) if console else None
@@ -149,11 +152,29 @@ def configure(process: str, level: str, style: str = "auto", node: str = HEAD) -
             _put_head_first,
             _to_output,
         ],
-        wrapper_class=_bound_class(level),
+        wrapper_class=_BoundLogger,
         logger_factory=lambda *_: _output,
         cache_logger_on_first_use=False,
     )
     sys.excepthook = _uncaught
+
+
+def set_level(level: str) -> None:
+    """Log from this level on, in all loggers that there are. Does nothing before :func:`configure`, or without a level."""
+    if level and _least and level != _least:
+        _use_level(level)
+
+
+class _BoundLogger(structlog.BoundLoggerBase):
+    """Its methods are those of the present level. So a logger that was bound before a change obeys it."""
+
+
+def _use_level(level: str) -> None:
+    global _least  # noqa: PLW0603 - of this process, as its logging is
+    _least = level
+    for name, method in vars(_bound_class(level)).items():
+        if not name.startswith("__"):
+            setattr(_BoundLogger, name, method)
 
 
 def _bound_class(level: str) -> type[structlog.typing.FilteringBoundLogger]:
@@ -165,7 +186,7 @@ def _bound_class(level: str) -> type[structlog.typing.FilteringBoundLogger]:
 
     everything = level == "trace"
     base = structlog.make_filtering_bound_logger(0 if everything else LEVEL_RANK[level])
-    return type(f"LoggerAt{level.capitalize()}", (base,), {"trace": trace if everything else silent})
+    return type(f"LoggerAt{level.capitalize()}", (), {**vars(base), "trace": trace if everything else silent})
 
 
 def _uncaught(kind: type[BaseException], problem: BaseException, trace: TracebackType | None) -> None:
@@ -224,3 +245,8 @@ def bind_request_id(request_id: str) -> None:
 def trace_enabled() -> bool:
     """Return whether ``trace`` records are written. If not, prompts need not be decoded for them."""
     return _least == "trace"
+
+
+def debug_enabled() -> bool:
+    """Return whether ``debug`` records are written. If not, what only they show need not be computed."""
+    return _least in ("debug", "trace")

@@ -114,6 +114,10 @@ class GatewayHost:
         settings = msgspec.structs.replace(settings, **local, **folders, spool_over=_NEVER)
         if self._stopping or self._running == (self._boot, settings):
             return
+        if self._running == (self._boot, msgspec.structs.replace(settings, log_level=self._settings.log_level)):
+            self._settings, self._running = settings, (self._boot, settings)
+            write_settings(settings, self._runtime, {})  # for new gateways; the supervisor tells those that run
+            return
         try:
             require_key_beyond_loopback(settings)
         except LemonbusError:

@@ -134,6 +134,7 @@ class NodeAgent:
         match message:
             case Welcome():
                 self._transition(AgentEvent.WELCOME)
+                logs.set_level(message.log_level)
                 self._refusals = 0
                 if not self._drains:
                     self._stop_grace()

@@ -81,7 +81,15 @@ class Handshake:
             keys = keys_of_settings(self._settings)
             self._bus.send(peer, self._record.readiness)  # before the Welcome, which lets it admit requests
         clock = time.time() if hello.node not in ("", HEAD) else 0.0
-        self._bus.send(peer, Welcome(self._process_context.boot, os.getpid(), LOADED_CODE, keys, clock))
+        welcome = Welcome(
+            self._process_context.boot,
+            os.getpid(),
+            LOADED_CODE,
+            keys,
+            log_level=self._settings.log_level,
+            clock=clock,
+        )
+        self._bus.send(peer, welcome)
 
     def greet_worker(self, worker: str) -> None:
         """Send a worker that serves this supervisor from now on what it needs."""

@@ -36,7 +36,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "pin": _NOW,
     "idle_ttl": _NOW,
     "gateway_workers": _GATEWAYS,
-    "log_level": _EVERYWHERE,
+    "log_level": _NOW,
     "log_format": _EVERYWHERE,
     "offline": _NOW,
     "api_key": _GATEWAYS,

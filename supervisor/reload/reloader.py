@@ -1,4 +1,4 @@
-"""Reads the configuration again on a call or SIGHUP, says what changes, and lets a new supervisor take over.
+"""Reads the configuration again on a call or SIGHUP, says what changes, and lets a new supervisor take over. A call sets the log level.
 
 Invariants:
 
@@ -16,11 +16,12 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+from msgspec import structs
 
 from protocol.config.fields import setting_fields
 from protocol.config.settings import Settings, read_origins, write_settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange, SettingEffect
+from protocol.messages.reload import ReloadReport, ReloadSettings, SetLogLevel, SettingChange, SettingEffect
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -38,6 +39,8 @@ from supervisor.scheduler.view import SchedulerView
 
 MODULE: Final = "supervisor.reload.resolution"
 READING_TIMEOUT_S: Final = 10.0
+LOG_LEVEL_ORIGIN: Final = "POST log-level"
+"""Where a level comes from that a client has set."""
 _READ_SIZE: Final = 65_536
 
 log = logs.get_logger()
@@ -94,7 +97,7 @@ class Reloader:
 
     def handlers(self) -> dict[type, Handler]:
         """Return what the call does."""
-        return {ReloadSettings: self._requested}
+        return {ReloadSettings: self._requested, SetLogLevel: self._set_log_level}
 
     def hangup(self) -> None:
         """Reload because of SIGHUP; the result is in the log."""
@@ -102,6 +105,16 @@ class Reloader:
 
     def _requested(self, peer: str, call: ReloadSettings, _payload: bytes) -> None:
         self._ask(_Caller(peer, call.number, call.dry_run, call.repeated))
+
+    def _set_log_level(self, peer: str, call: SetLogLevel, _payload: bytes) -> None:
+        """Let a successor take over with the level, which tells it to all processes."""
+        old = self._settings
+        if call.level != old.log_level:
+            origins = {**read_origins(self._process_context.runtime), "log_level": LOG_LEVEL_ORIGIN}
+            self._hand_over(old, structs.replace(old, log_level=call.level), origins)
+            change = SettingChange("log_level", old.log_level, call.level, list(EFFECTS["log_level"]), LOG_LEVEL_ORIGIN)
+            log.info("setting changed", **_log_fields(change))
+        self._calls.answer(peer, call.number, None)
 
     def _ask(self, caller: _Caller) -> None:
         if self._callers:
@@ -217,6 +230,7 @@ class Reloader:
             self._successor.hold_listener(listener)
             if old.port == new.port:  # the former address would still get connections, which no gateway accepts
                 shut_listener(self._listen_fd)
+        self._settings = new
         self._loop.call_last(self._successor.take_over)
 
     def _listener(self, old: Settings, new: Settings, *, listens: bool = True) -> socket.socket | None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.ids import RequestKey
 from protocol.messages.work import AttemptEnded, Run
@@ -44,7 +43,6 @@ class AttemptLifecycle:
         loop: Loop,
         bus: RequestBus,
         context: ProcessContext,
-        settings: Settings,
         attempts: dict[RequestKey, Attempt],
         line_attribution: LineAttribution,
         on_empty: Callable[[], None],
@@ -58,7 +56,6 @@ class AttemptLifecycle:
         self._attempts, self._line_attribution = attempts, line_attribution
         self._on_empty = on_empty
         self._log = logs.get_logger()
-        self._logs_outcomes = settings.log_level in ("debug", "trace")
         self._publisher = EventPublisher(loop, bus.publish, self._overflowed)
         self._outbox = self._publisher.outbox
         self._session: RequestEngine | None = None
@@ -245,7 +242,7 @@ class AttemptLifecycle:
         if body:
             self._outbox.delta(attempt.key, body, attempt.tokens)
         self._outbox.done(attempt.key, outcome)
-        if self._logs_outcomes:
+        if logs.debug_enabled():
             self._log.debug("answered", request_id=attempt.run.label, **outcome.figures())
         self._remove(attempt, end)
         delay = end_delay(running=len(self._attempts), slots=self._session.backend.slots if self._session else 0)

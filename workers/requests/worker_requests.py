@@ -46,7 +46,7 @@ class WorkerRequests:
         attempts: dict[RequestKey, Attempt] = {}
         self._attempts: Mapping[RequestKey, Attempt] = attempts
         self.line_attribution = LineAttribution(attempts, loop.now, loop.call_last)
-        self._lifecycle = AttemptLifecycle(loop, bus, context, settings, attempts, self.line_attribution, on_empty)
+        self._lifecycle = AttemptLifecycle(loop, bus, context, attempts, self.line_attribution, on_empty)
         self._progress = ProgressReports(attempts, bus.send, loop.now)
         self._session: RequestEngine | None = None
         self._backend: Backend | None = None

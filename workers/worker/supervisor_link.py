@@ -70,6 +70,7 @@ class SupervisorLink:
         if not self.server_lives:
             return
         self._cancel_timer()
+        logs.set_level(welcome.log_level)
         self.welcomed = True
         process_name.note_welcome(self._hello.role)
         self._watch(ON_OTHER_NODE if self._bus.is_remote else welcome.pid)

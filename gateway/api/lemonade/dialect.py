@@ -9,6 +9,7 @@ from gateway.api.lemonade import (
     health,
     install,
     load,
+    log_level,
     model_files,
     model_options,
     params,
@@ -29,7 +30,17 @@ class LemonadeDialect(Dialect):
         return {
             "/logs/stream": LogStreamResource(session),
             **resources(
-                session, load, params, model_files, model_options, health, stats, install, system_info, system_stats
+                session,
+                load,
+                log_level,
+                params,
+                model_files,
+                model_options,
+                health,
+                stats,
+                install,
+                system_info,
+                system_stats,
             ),
             **preview_load.routes(session),
         }

@@ -81,6 +81,27 @@ def test_each_of_the_six_levels_shows_its_own_and_higher_ones(least: str, record
     assert logs.trace_enabled() == (least == "trace")
 
 
+def test_a_level_that_changes_applies_to_loggers_that_exist(records: list[dict[str, Any]]) -> None:
+    logs.set_level("")
+    logs.configure("worker", "warning", "json")
+    bound = logs.get_logger().bind(model="m")
+    for level in ("info", "warning", "trace", "debug"):
+        logs.set_level(level)
+        bound.debug("bound", at=level)
+        logs.log_batched("info", "batched", {"at": level})
+        assert logs.debug_enabled() == (level in ("trace", "debug"))
+    logs.set_level("")
+    bound.debug("bound", at="the same")
+    assert [(each["event"], each["at"]) for each in records] == [
+        ("batched", "info"),
+        ("bound", "trace"),
+        ("batched", "trace"),
+        ("bound", "debug"),
+        ("batched", "debug"),
+        ("bound", "the same"),
+    ]
+
+
 def test_only_trace_shows_prompts(records: list[dict[str, Any]]) -> None:
     logs.configure("gateway", "trace", "json")
     log = logs.get_logger()

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.config.settings import Settings, read_settings, write_settings
+from protocol.config.settings import LogLevel, Settings, read_settings, write_settings
 from protocol.messages.calls import CallResult
 from protocol.messages.peers import Peer
-from protocol.messages.reload import ReloadReport, ReloadSettings
+from protocol.messages.reload import ReloadReport, ReloadSettings, SetLogLevel
 from protocol.messages.work import Refused
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
@@ -83,7 +83,7 @@ class Reloading:
 
     def _sent(self, _peer: str, message: Any, payload: bytes = b"") -> None:
         if isinstance(message, CallResult):
-            self.answers[message.number] = envelope.unpack_payload(payload, ReloadReport)
+            self.answers[message.number] = envelope.unpack_payload(payload, ReloadReport | None)
         elif isinstance(message, Refused):
             self.answers[message.number] = message.failure
 
@@ -93,8 +93,10 @@ class Reloading:
         RuntimeDirectoryWatch(parts.process_context, parts.loop, parts.peers, parts.workers, view, parts.messages, end)
 
     def ask(self, number: int, *, dry_run: bool = False) -> None:
-        (handler,) = self.reloader.handlers().values()
-        handler(GATEWAY, ReloadSettings(number, dry_run), b"")
+        self.reloader.handlers()[ReloadSettings](GATEWAY, ReloadSettings(number, dry_run), b"")
+
+    def set_log_level(self, number: int, level: LogLevel) -> None:
+        self.reloader.handlers()[SetLogLevel](GATEWAY, SetLogLevel(number, level), b"")
 
     def answer(self, number: int) -> Any:
         self.run_until(lambda: number in self.answers)

@@ -44,6 +44,25 @@ def test_what_changed_is_applied_by_a_new_supervisor(reloading: Reloading) -> No
     reloading.run_until(lambda: reloading.takeovers.count == 1)
 
 
+def test_a_log_level_stays_until_the_configuration_is_read_again(reloading: Reloading) -> None:
+    reloading.set_log_level(1, "debug")
+    reloading.run_until(lambda: reloading.takeovers.count == 1)
+    assert reloading.answer(1) is None
+    assert reloading.written == msgspec.structs.replace(reloading.settings, log_level="debug")
+    assert read_origins(reloading.runtime.path)["log_level"] == "POST log-level"
+    reloading.set_log_level(2, "debug")
+    reloading.answer(2)
+    reloading.file.write_text("max_loaded_models = 7\n")
+    reloading.ask(3)
+    changes = reloading.answer(3).changes
+    assert [(each.setting, each.old, each.new) for each in changes] == [
+        ("max_loaded_models", 4, 7),
+        ("log_level", "debug", "info"),
+    ]
+    reloading.run_until(lambda: reloading.takeovers.count == 2)
+    assert "log_level" not in read_origins(reloading.runtime.path)
+
+
 def test_without_a_change_nothing_happens(reloading: Reloading) -> None:
     reloading.ask(1)
     assert reloading.answer(1) == ReloadReport(applied=True, changes=[])

@@ -178,7 +178,7 @@ class LlamaCppBackend(ProgramBackend):
             threads=int(self._option("threads")),
             prompt_cache=prompt_cache_mebibytes(self.model_facts.token_bytes * self.context * self.slots),
             saved=self.saved,
-            quiet=logs.LEVEL_RANK[self.settings.log_level] > logs.LEVEL_RANK["debug"],
+            quiet=not logs.debug_enabled(),
         )
 
     @property

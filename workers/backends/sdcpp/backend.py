@@ -112,7 +112,7 @@ class SdCppBackend(SingleSlotBackend):
         threads = int(self._option("threads"))
         if threads:
             words += ["-t", str(threads)]
-        if logs.LEVEL_RANK[self.settings.log_level] <= logs.LEVEL_RANK["trace"]:
+        if logs.trace_enabled():
             words += ["-v"]
         return words + self._words
 

@@ -147,7 +147,7 @@ def main() -> None:
     """Run the job."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     job = JobProcess()
-    if job.settings.log_level not in ("debug", "trace"):  # Ray prints pages of its own
+    if not logs.debug_enabled():  # Ray prints pages of its own
         nothing = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nothing, stream.fileno())
