@@ -131,6 +131,7 @@ class ResponseRequest(SamplingFields, kw_only=True):
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     conversation: Any = None
     prompt: Any = None

@@ -90,6 +90,7 @@ class ResponseBuilder:
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": request.previous_response_id,
             "prompt_cache_key": request.prompt_cache_key,
+            "prompt_cache_retention": request.prompt_cache_retention,
             "reasoning": {
                 "effort": reasoning.effort if reasoning else None,
                 "summary": reasoning.summary if reasoning else None,
