@@ -125,12 +125,12 @@ class SystemInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @repeated_call
 class GetSystemStats(msgspec.Struct, frozen=True):
-    """→ :class:`SystemStats`, which may take a quarter of a second."""
+    """→ :class:`MachineUsage`, which may take a quarter of a second."""
 
     number: int
 
 
-class SystemStats(msgspec.Struct, frozen=True, omit_defaults=True):
+class MachineUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     """How busy the machine of the supervisor is now; None: it does not tell."""
 
     cpu_percent: float | None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from protocol.messages.devices import DeviceReading
-from protocol.messages.system_info import GetSystemStats, SystemStats
+from protocol.messages.system_info import GetSystemStats, MachineUsage
 from protocol.models.memory import HOST, Capacity
 from protocol.runtime.loop import Loop
 from supervisor.handlers.reported_nodes import ReportedNodes
@@ -63,7 +63,7 @@ class SystemStatsCalls:
     def _answer(self, peer: str, call: GetSystemStats) -> None:
         host = read_host_memory(self._machine)
         gpu_percent, device_memory = device_use(self._devices())
-        report = SystemStats(
+        report = MachineUsage(
             cpu_percent=self._processor.percent(self._loop.now()),
             memory_used=host.total - host.free,
             gpu_percent=gpu_percent,

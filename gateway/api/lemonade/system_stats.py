@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from gateway.api.common.machine_memory import MemoryEntry, memory_entries
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.node_reports import NodeReport
-from protocol.messages.system_info import GetSystemStats, SystemStats
+from protocol.messages.system_info import GetSystemStats, MachineUsage
 from protocol.models.memory import HOST
 from protocol.models.nodes import HEAD
 
@@ -54,7 +54,7 @@ def show_system_stats(caller: HttpCaller, _request: Nothing) -> SystemStatsAnswe
 
     A first request waits for a quarter of a second, because the use of processors is measured between two moments.
     """
-    stats = caller.ask(GetSystemStats, SystemStats)
+    stats = caller.ask(GetSystemStats, MachineUsage)
     head = MachineUse(
         cpu_percent=None if stats.cpu_percent is None else round(stats.cpu_percent, 1),
         memory_gb=_gibibytes(stats.memory_used),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.messages.node_reports import NodeReport, NodeState
-from protocol.messages.system_info import GetSystemStats, SystemStats
+from protocol.messages.system_info import GetSystemStats, MachineUsage
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import HEAD, NodeFacts
 from tests.gateway.app_client import AppClient
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 def test_a_value_that_is_unknown_is_null(ask: AppClient) -> None:
-    ask.reports[GetSystemStats] = SystemStats(None, 3 * GIB, None, None, [Capacity(HOST, 8 * GIB, 5 * GIB, "/slice")])
+    ask.reports[GetSystemStats] = MachineUsage(None, 3 * GIB, None, None, [Capacity(HOST, 8 * GIB, 5 * GIB, "/slice")])
     answer = ask("GET", "/api/v1/system-stats").json
     (host,) = answer.pop("memory")
     assert (host["place"], host["free_bytes"]) == (HOST, 5 * GIB)
@@ -32,7 +32,7 @@ def test_several_machines_are_shown_one_by_one(ask: AppClient) -> None:
         NodeReport(NodeFacts("b"), NodeState.READY, memory=[Capacity(HOST, 64 * GIB, 60 * GIB), card]),
         NodeReport(NodeFacts("c"), NodeState.LOST),
     ]
-    ask.reports[GetSystemStats] = SystemStats(12.34, GIB, 93.0, GIB // 2, [], others)
+    ask.reports[GetSystemStats] = MachineUsage(12.34, GIB, 93.0, GIB // 2, [], others)
     answer = ask("GET", "/v1/system-stats").json
     assert (answer["cpu_percent"], answer["vram_gb"]) == (12.3, 0.5)
     head, second, lost = answer["nodes"]

@@ -46,8 +46,8 @@ def streamed_chat(server: LemonbusServer, text: str) -> tuple[Counts, str]:
     with openai_client(server) as client:
         options: Any = {"stream": True, "stream_options": {"include_usage": True}, **OPENAI}
         chunks = list(client.chat.completions.create(model=CHAT, messages=[user_message(text)], **options))
-        said = "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
-        return of_openai(chunks[-1].usage), said
+        written = "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
+        return of_openai(chunks[-1].usage), written
 
 
 def user_message(text: str) -> Any:
@@ -132,8 +132,8 @@ def of_anthropic(usage: anthropic.types.Usage) -> Counts:
 @pytest.mark.parametrize("ask", [chat, streamed_chat, completion, response, message, streamed_message])
 def test_a_prompt_that_was_sent_before_is_counted_as_cached(shared_server: LemonbusServer, ask: Ask) -> None:
     text = f"{ask.__name__} {next(numbers)} " * 12
-    first, said = ask(shared_server, text)
-    assert said == CHAT_TEXT
+    first, answered = ask(shared_server, text)
+    assert answered == CHAT_TEXT
     assert 0 <= first.cached < first.prompt
     again, _ = ask(shared_server, text)
     assert again.prompt == first.prompt
