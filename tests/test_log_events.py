@@ -68,3 +68,12 @@ def test_the_page_has_each_line_before_there_is_a_log() -> None:
     table = PAGE.split("## Lines before there is a log\n")[1]
     documented = set(re.findall(r"^\| `([^|]+)` \|", table, re.MULTILINE))
     assert documented == {line for path in BEFORE_THE_LOG for line in printed_lines(path)}
+
+
+def test_a_row_can_be_understood_without_its_neighbours() -> None:
+    """A reader searches for one event."""
+    assert [
+        row.event
+        for row in rows()
+        if re.match(r"(The same|As) ?\b", row.meaning) or re.match(r"(The same|As above)", row.advice)
+    ] == []
