@@ -37,6 +37,8 @@ VALUES: Final = {
     "--vae": "vae",
     "--llm": "llm",
     "--tae": "tae",
+    "--clip_l": "clip_l",
+    "--t5xxl": "t5xxl",
     "-t": "threads",
     "--steps": "steps",
     "--cfg-scale": "cfg",
@@ -46,7 +48,7 @@ VALUES: Final = {
     "--sampling-method": "method",
     "--flow-shift": "shift",
 }
-SWITCHES: Final = ("-v", "--verbose", "--color", "--fa", "--vae-tiling")
+SWITCHES: Final = ("-v", "--verbose", "--color", "--fa", "--vae-tiling", "--diffusion-fa", "--offload-to-cpu")
 DEFAULTS: Final = {"ip": "127.0.0.1", "port": "1234", "steps": "20", "cfg": "7.0", "seed": "42"}
 UNTIL: Final = re.compile(r"until (/[\w/.-]+)")
 EXTRAS: Final = re.compile(r"<sd_cpp_extra_args>(.*?)</sd_cpp_extra_args>")

@@ -147,6 +147,7 @@ def model_object(entry: ModelEntry, name: str, *, whole: bool = False) -> ModelO
         labels=entry.labels,
         recipe_options=entry.saved_options,
         image_defaults=entry.image_defaults or UNSET,
+        checkpoints=entry.checkpoints or UNSET,
         root=entry.id if name != entry.id else UNSET,
         context_length=entry.context_length or UNSET,
         max_context_window=entry.max_context_window or UNSET,
