@@ -166,15 +166,18 @@ def _model(name: str, item: UserModel, caches: list[Path], found: ImportPlan) ->
         return None
     checkpoint = item.checkpoint or item.checkpoints.get("main", "")
     mmproj = item.mmproj or item.checkpoints.get("mmproj", "").rpartition(":")[2]
-    others = sorted(set(item.checkpoints) - {"main", "mmproj"})
+    others = sorted(set(item.checkpoints) - catalogue.checkpoint_roles(item.recipe))
     file, projector = (None, None) if others else _files(checkpoint, mmproj, caches)
-    if file is None or (mmproj and projector is None):
+    parts = {part: _files(item.checkpoints[part], "", caches)[0] for part in _parts(item)}
+    if file is None or (mmproj and projector is None) or None in parts.values():
         what = f"it has {' and '.join(others)} besides" if others else "its files are not in a cache of this machine"
         found.leave(name, "the model", f"{what}; `{_pull(name, item, checkpoint, mmproj)}` downloads it")
         return None
     section: dict[str, Any] = {"path": str(file), "aliases": [f"user.{name}"]}
     if projector:
         section["mmproj"] = str(projector)
+    if parts:
+        section["parts"] = {part: str(path) for part, path in parts.items()}
     options = _chosen({**item.image_defaults, **item.recipe_options})
     if options:
         section["options"] = options
@@ -184,6 +187,10 @@ def _model(name: str, item: UserModel, caches: list[Path], found: ImportPlan) ->
             name, f"labels {', '.join(map(printable, labels))}", "lemonbus labels a model by what its file says"
         )
     return section
+
+
+def _parts(item: UserModel) -> list[str]:
+    return [part for part in DESCRIPTORS[item.recipe].parts if part in item.checkpoints]
 
 
 def _chosen(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,6 +221,7 @@ def _pull(name: str, item: UserModel, checkpoint: str, mmproj: str) -> str:
     words = ["lemonbus", "pull", f"user.{name}"]
     for option, value in (("checkpoint", checkpoint), ("recipe", item.recipe), ("mmproj", mmproj)):
         words += [f"--{option}", value] if value else []
+    words += [word for part in _parts(item) for word in ("--part", f"{part}={item.checkpoints[part]}")]
     words += [f"--{switch}" for label, switch in _SWITCHES.items() if label in item.labels]
     return printable(shlex.join(words), 400)
 

@@ -64,9 +64,28 @@ def test_a_registered_model_is_its_file_in_the_cache(tmp_path: Path, key: str, i
     assert list(left_out(found, "Tiny")) == ["labels reasoning", "options.nonsense = 1"]
 
 
+def test_a_model_of_several_files(tmp_path: Path) -> None:
+    main = cached(tmp_path, "o/z", z__gguf="tiny-chat.gguf")
+    parts = cached(tmp_path, "o/parts", t_Q8_0__gguf="tiny-chat.gguf", v__gguf="tiny-embed.gguf")
+    named = {"main": "o/z:z.gguf", "text_encoder": "o/parts:Q8_0", "vae": "o/parts:v.gguf"}
+    item = {"checkpoints": named, "recipe": "sd-cpp", "image_defaults": {"steps": 9}}
+    assert planned(tmp_path, user_models={"Z": item}).models["Z"] == {
+        "path": str(main / "z.gguf"),
+        "parts": {"text_encoder": str(parts / "t_Q8_0.gguf"), "vae": str(parts / "v.gguf")},
+        "aliases": ["user.Z"],
+        "options": {"steps": 9},
+    }
+    (parts / "v.gguf").unlink()
+    found = planned(tmp_path, user_models={"Z": item})
+    assert "its files are not in a cache" in left_out(found, "Z")["the model"]
+
+
 def test_checkpoints_by_their_kind(tmp_path: Path) -> None:
     snapshot = cached(tmp_path, "ggerganov/whisper.cpp", tiny__bin="tiny-whisper.bin")
-    item = {"checkpoints": {"main": "ggerganov/whisper.cpp:tiny.bin"}, "recipe": "whispercpp"}
+    item = {
+        "checkpoints": {"main": "ggerganov/whisper.cpp:tiny.bin", "npu_cache": "amd/w:x.rai"},
+        "recipe": "whispercpp",
+    }
     assert planned(tmp_path, user_models={"W": item}).models["W"]["path"] == str(snapshot / "tiny.bin")
 
 
@@ -77,7 +96,11 @@ def test_checkpoints_by_their_kind(tmp_path: Path) -> None:
         ({**TINY, "labels": ["embeddings"]}, "--recipe llamacpp --embedding` downloads it"),
         (
             {"recipe": "sd-cpp", "checkpoints": {"main": "a/b:x.safetensors", "vae": "a/b:v.safetensors"}},
-            "it has vae besides; `lemonbus pull user.X --checkpoint a/b:x.safetensors --recipe sd-cpp`",
+            "lemonbus pull user.X --checkpoint a/b:x.safetensors --recipe sd-cpp --part vae=a/b:v.safetensors` downloads it",
+        ),
+        (
+            {"recipe": "llamacpp", "checkpoints": {"main": "a/b:x.gguf", "draft": "a/b:d.gguf"}},
+            "it has draft besides; `lemonbus pull user.X --checkpoint a/b:x.gguf --recipe llamacpp`",
         ),
         ({"recipe": "collection.omni", "components": ["A"]}, "there is no recipe collection.omni here"),
         ({"recipe": "command", "checkpoint": "a/b"}, "there is no recipe command here"),
