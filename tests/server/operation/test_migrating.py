@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +13,13 @@ from typing import Any, Final
 import pytest
 
 from tests.support.configuration_file import ConfiguredServer
+from tests.support.documented_commands import PATIENCE_S, commands, make_home, run_command, run_commands
 from tests.support.models.tiny_models import CHAT_TEXT, TALE_TEXT, tiny_models
 from tests.support.ollama_store import OllamaStore
 from tests.support.server import ROOT
 
-PAGE: Final = (ROOT / "docs" / "migrating.md").read_text()
+PAGE: Final = "docs/migrating.md"
 MODELS: Final = tiny_models() / "models"
-PATIENCE_S: Final = 120.0
-PORT: Final = "13305"
 
 
 @pytest.fixture(scope="module")
@@ -33,52 +30,7 @@ def server() -> Iterator[ConfiguredServer]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home directory with the command ``lemonbus``."""
-    command = tmp_path / "bin" / "lemonbus"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "deploy" / "launch"} "$@"\n')
-    command.chmod(0o755)
-    return tmp_path
-
-
-def run(server: ConfiguredServer, home: Path, line: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of the page in the home directory, with the address and the configuration of the server."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("LEMON", "XDG_", "HF_", "OLLAMA"))
-    }
-    variables = {
-        **kept,
-        "HOME": str(home),
-        "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
-        "LEMONBUS_CONFIG": str(server.file),
-        "COLUMNS": "200",
-    }
-    return subprocess.run(
-        ["sh", "-c", line.replace(PORT, str(server.port))],
-        cwd=home,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-
-
-def follow(server: ConfiguredServer, home: Path, chapter: str) -> list[str]:
-    """Run the commands of a chapter; return what each printed."""
-    text = PAGE.split(f"\n## {chapter}\n")[1].split("\n## ")[0]
-    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    assert lines, f"the chapter {chapter} has no commands"
-    printed = []
-    for line in lines:
-        before = server.file.read_text()
-        done = run(server, home, line)
-        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
-        if "--dry-run" in line:
-            assert server.file.read_text() == before
-        printed.append(done.stdout)
-    return printed
+    return make_home(tmp_path)
 
 
 def answer_of(printed: str) -> str:
@@ -143,7 +95,7 @@ CHAPTERS: Final[dict[str, tuple[Callable[[Path], None], str, str]]] = {
 def test_the_commands_of_a_chapter(server: ConfiguredServer, home: Path, chapter: str) -> None:
     make, model, text = CHAPTERS[chapter]
     make(home)
-    *_, listed, answer = printed = follow(server, home, chapter)
+    *_, listed, answer = printed = run_commands(server, home, commands(PAGE, chapter))
     if chapter == "From Ollama":
         listed, answer = printed[-3], printed[-2]
         assert answer_of(printed[-1]) == text
@@ -152,7 +104,7 @@ def test_the_commands_of_a_chapter(server: ConfiguredServer, home: Path, chapter
     again = f"lemonbus import {chapter.removeprefix('From ').lower().replace(' ', '-')}"
     if chapter != "From LocalAI":
         before = server.file.read_text()
-        done = run(server, home, f"{again} {'config.yaml' if 'swap' in again else ''} --json")
+        done = run_command(server, home, f"{again} {'config.yaml' if 'swap' in again else ''} --json")
         assert done.returncode == 0, done.stderr
         shown = json.loads(done.stdout)
         assert {step["change"] for step in shown["sections"]} == {"unchanged"}
@@ -162,5 +114,5 @@ def test_the_commands_of_a_chapter(server: ConfiguredServer, home: Path, chapter
 
 
 def test_every_source_has_a_chapter_and_every_chapter_a_test() -> None:
-    chapters = re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+    chapters = re.findall(r"^## (.*)$", (ROOT / PAGE).read_text(), re.MULTILINE)
     assert chapters == list(CHAPTERS)
