@@ -36,7 +36,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs
 # Debian releases, the one with the newest Python first. The first one for whose Python there are all wheels is used.
 NEWEST ?= sid trixie
 
-.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser cluster helm manifests dist wheelhouse deb packages docs docs-serve clean tools
+.PHONY: help serve test shuffle properties soak exploration fuzz simulation check format bench bare container lowest newest proxies prometheus browser clients cluster helm manifests dist wheelhouse deb packages docs docs-serve clean tools
 .DELETE_ON_ERROR:
 
 help:
@@ -58,6 +58,7 @@ help:
 	@echo 'make proxies fetch nginx and Caddy for the tests that need them; if they are not available, it says so'
 	@echo 'make prometheus  the same for Prometheus'
 	@echo 'make browser install Chromium for the tests that need it; if it is not available, it says so'
+	@echo 'make clients run the blocks of all pages of docs/clients, with the clients in the versions that the pages name'
 	@echo 'make cluster the tests of servers over several machines, in network namespaces; they need root, otherwise they say so'
 	@echo 'make helm    fetch Helm and the schemas of Kubernetes for the tests that need them; if they are not available, it says so'
 	@echo 'make manifests  render deploy/kubernetes from the chart in deploy/helm'
@@ -159,6 +160,10 @@ deb: wheelhouse
 packages: $(VENV)/.test
 	@$(BIN)/python -m tests.packages
 
+# Their packages come from PyPI and npm. They have gigabytes, most of which are removed after each page.
+clients: $(VENV)/.clients
+	CLIENTS=build/clients $(BIN)/python -m pytest -q -rs -n 2 --dist worksteal $(or $(TESTS),tests/clients/test_client_pages.py)
+
 # Ray has 300 MB, which no other test needs.
 cluster: export PYTHONDONTWRITEBYTECODE :=
 cluster: $(VENV)/.cluster
@@ -212,6 +217,10 @@ $(VENV)/.serve: $(RECIPE) | $(BIN)/python
 $(VENV)/.test: $(RECIPE) | $(BIN)/python
 	@$(INSTALL) '.[llamacpp,test]' 'lemonbus and the packages of its tests'
 	@touch $@ $(VENV)/.serve
+
+$(VENV)/.clients: $(RECIPE) | $(BIN)/python
+	@$(INSTALL) '.[llamacpp,test,clients]' 'lemonbus, the packages of its tests, and uv'
+	@touch $@ $(VENV)/.test $(VENV)/.serve
 
 $(VENV)/.cluster: $(RECIPE) | $(BIN)/python
 	@$(INSTALL) '.[llamacpp,test,ray]' 'lemonbus, Ray and the packages of its tests'

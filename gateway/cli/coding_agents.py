@@ -1,6 +1,6 @@
 """Coding agents of other makers: what each must be told so that it talks to a lemonbus server, by environment and command line alone.
 
-No file of an agent is read or written. docs/coding-agents.md says with which versions this was tried.
+No file of an agent is read or written. The pages of docs/clients say with which versions this was tried.
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 Every piece of the story has an embedding of its own, and the unembedding's row of the next piece points at it;
 attention and feed-forward are too weak to change the direction of the residual stream.  All other tokens share one direction
 that leads to the first piece.  So the greedy answer is the story, then the end token, or the first piece again.
+A model may know more stories: each has a token of its own, and is told if the prompt ends with this token.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +38,13 @@ class ScriptedModel:
     template: str = scripted_texts.PLAIN_TEMPLATE
     feed_forward: int = 128
     context: int = 32_768
+    layers: int = LAYERS
     infill: bool = False
     """Whether it has the tokens for a gap in code."""
+    words: tuple[str, ...] = ()
+    """Tokens of their own wherever they are in a prompt, which is otherwise spelled."""
+    more: Mapping[str, list[str]] = field(default_factory=dict)
+    """Token at the end of a prompt → the pieces of another story, which is told then."""
     seed: int = 1
 
 
@@ -46,21 +53,25 @@ def write(path: Path, scripted: ScriptedModel) -> None:
     tokens, types = _vocabulary(scripted)
     with new_gguf_file(path, "llama", scripted.name, scripted.seed) as new:
         _describe(new, scripted, tokens, types)
-        inward, outward = _successors(new, len(tokens), len(tokens) - len(scripted.pieces), scripted.endless)
+        inward, outward = _successors(new, tokens, scripted)
         new.put("token_embd.weight", inward)
         new.put("output.weight", outward)
         new.put_ones("output_norm.weight", WIDTH)
-        for layer in range(LAYERS):
+        for layer in range(scripted.layers):
             _layer(new, f"blk.{layer}", scripted)
 
 
 def _vocabulary(scripted: ScriptedModel) -> tuple[list[str], list[TokenType]]:
-    pieces, infill = scripted.pieces, INFILL_SPECIALS if scripted.infill else []
+    infill = INFILL_SPECIALS if scripted.infill else []
     spelled = [f"<0x{byte:02X}>" for byte in range(256)]
-    tokens = [*SPECIALS, *spelled, *infill, scripted_texts.SPACE, *pieces]
+    tokens = [*SPECIALS, *spelled, *infill, *scripted.more, scripted_texts.SPACE]
     types = [TokenType.UNKNOWN] + [TokenType.CONTROL] * 4 + [TokenType.BYTE] * 256
-    types += [TokenType.CONTROL] * len(infill) + [TokenType.NORMAL]
-    types += [TokenType.USER_DEFINED if piece in scripted_texts.MARKERS else TokenType.NORMAL for piece in pieces]
+    types += [TokenType.CONTROL] * (len(infill) + len(scripted.more)) + [TokenType.NORMAL]
+    tokens += scripted.words
+    types += [TokenType.USER_DEFINED] * len(scripted.words)
+    for pieces in (*scripted.more.values(), scripted.pieces):
+        tokens += pieces
+        types += [TokenType.USER_DEFINED if piece in scripted_texts.MARKERS else TokenType.NORMAL for piece in pieces]
     return tokens, types
 
 
@@ -69,7 +80,7 @@ def _describe(new: GgufFile, scripted: ScriptedModel, tokens: list[str], types: 
     meta.add_vocab_size(len(tokens))
     meta.add_context_length(scripted.context)
     meta.add_embedding_length(WIDTH)
-    meta.add_block_count(LAYERS)
+    meta.add_block_count(scripted.layers)
     meta.add_feed_forward_length(scripted.feed_forward)
     meta.add_head_count(HEADS)
     meta.add_head_count_kv(KV_HEADS)
@@ -90,18 +101,29 @@ def _describe(new: GgufFile, scripted: ScriptedModel, tokens: list[str], types: 
     meta.add_chat_template(scripted.template)
 
 
-def _successors(new: GgufFile, count: int, first: int, endless: bool) -> tuple[Weights, Weights]:
-    own = new.noise(count, WIDTH)
+def _successors(new: GgufFile, tokens: list[str], scripted: ScriptedModel) -> tuple[Weights, Weights]:
+    own = new.noise(len(tokens), WIDTH)
     start = new.noise(WIDTH)
     start /= np.linalg.norm(start)
     own -= np.outer(own @ start, start)
     own /= np.linalg.norm(own, axis=1, keepdims=True)
+    first = len(tokens) - len(scripted.pieces)
+    begin = first - sum(map(len, scripted.more.values()))
     inward = own.copy()
-    inward[:first] = 0.5 * own[:first] + start
+    inward[:begin] = 0.5 * own[:begin] + start
     outward = np.zeros_like(own)
     outward[first] = start
     outward[first + 1 :] = own[first:-1]
-    outward[first if endless else END] += own[-1]
+    outward[first if scripted.endless else END] += own[-1]
+    if scripted.more:
+        outward[END] += 0.3 * start  # where a grammar forbids the story, and allows the end
+    for trigger, pieces in scripted.more.items():
+        token, end = tokens.index(trigger), begin + len(pieces)
+        inward[token] = own[token]
+        outward[begin] = own[token]
+        outward[begin + 1 : end] = own[begin : end - 1]
+        outward[END] += own[end - 1]
+        begin = end
     return inward, CONFIDENCE * outward
 
 

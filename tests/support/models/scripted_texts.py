@@ -66,3 +66,17 @@ TOOLS_TEMPLATE = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
 """
+
+CALL_MARK = "<|call|>"
+"""Ends a prompt that asks for a call."""
+_BEGIN_ANSWER = "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}\n"
+ONE_CALL_TEMPLATE = (
+    TOOLS_TEMPLATE.removesuffix(_BEGIN_ANSWER)
+    + """\
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\n' }}
+{%- if tools and tools | length == 1 and messages[-1].role != 'tool' %}{{- '<|call|>' }}{%- endif %}
+{%- endif %}
+"""
+)
+"""Of a model that calls a tool if it is the only one, and then answers."""
