@@ -61,6 +61,8 @@ BUCKETS = ", ".join(f"{seconds:g}" for seconds in DOCUMENTED_DURATION_BUCKETS)
         ("docs/engines/llamacpp.md", f"demands up to {MAX_RUN_TOKENS} tokens in one request"),
         ("docs/limits.md", f"in runs of up to {MAX_RUN_TOKENS} tokens"),
         ("docs/proxies.md", f"after {KEEP_ALIVE_S} s"),
+        ("docs/operating.md", f"`breaker_deaths` ({DEFAULTS.breaker_deaths}) within a minute"),
+        ("docs/operating.md", f"`peer_silence` ({DEFAULTS.peer_silence:g} s)"),
         ("docs/proxies.md", f"`header_silence` ({DEFAULTS.header_silence:g} s)"),
         ("docs/engines/flm.md", f"`--socket {MAX_CONNECTIONS}`"),
         ("docs/engines/oga.md", f"{guidance.MAX_ITEMS:,} items"),
