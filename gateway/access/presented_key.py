@@ -12,9 +12,13 @@ from protocol.failures import Code, Failure
 
 BEARER_PREFIX: Final = "bearer."
 """A WebSocket subprotocol with this prefix is a key, in base64url with or without padding."""
-WEBSOCKET_PATH: Final = "/logs/stream"
+OPENAI_PREFIX: Final = "openai-insecure-api-key."
+"""A WebSocket subprotocol with this prefix is a key as it is: OpenAI's clients in browsers send it so."""
+WEBSOCKET_PATHS: Final = ("/logs/stream", "/realtime")
+"""The ends of the paths of WebSockets."""
 SUBPROTOCOL: Final = "lemonbus"
-"""The subprotocol in the answer to a handshake, if the client offered it.
+SUBPROTOCOLS: Final = (SUBPROTOCOL, "realtime")
+"""One of these is in the answer to a handshake, if the client offered it; the second one is OpenAI's.
 
 A browser that offers some needs one of them in the answer. It must not be the key, because proxies log answers.
 """
@@ -38,12 +42,13 @@ def presented_key(req: falcon.Request) -> bytes:
     if given:
         # WSGI passes headers as latin-1.
         return given.encode("latin-1", "replace")
-    if (req.get_header("Upgrade") or "").lower() != "websocket" or not req.path.endswith(WEBSOCKET_PATH):
+    if (req.get_header("Upgrade") or "").lower() != "websocket" or not req.path.endswith(WEBSOCKET_PATHS):
         raise Failure(Code.UNAUTHORIZED, _REQUIRED).raised()
-    offered = (each.strip() for each in (req.get_header("Sec-WebSocket-Protocol") or "").split(","))
-    encoded = next((each for each in offered if each.startswith(BEARER_PREFIX)), "")
-    if encoded:
-        return _decoded(encoded.removeprefix(BEARER_PREFIX))
+    for offered in map(str.strip, (req.get_header("Sec-WebSocket-Protocol") or "").split(",")):
+        if offered.startswith(BEARER_PREFIX):
+            return _decoded(offered.removeprefix(BEARER_PREFIX))
+        if offered.startswith(OPENAI_PREFIX):
+            return offered.removeprefix(OPENAI_PREFIX).encode("latin-1", "replace")
     if in_query := req.get_param("api_key", default=""):
         return in_query.encode()
     raise Failure(Code.UNAUTHORIZED, _REQUIRED_BY_WEBSOCKET).raised()

@@ -7,7 +7,6 @@ queues. The call is repeated when another supervisor takes over, so followers on
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ import gevent
 import msgspec
 from gevent.event import Event
 
+from gateway.access.connection_places import ConnectionPlaces
 from gateway.api.common.server_sent_events import event
 from gateway.http.request_context import CONTEXT_KEY, SOCKET_KEY, RequestContext, request_context
 from gateway.internal_errors import INTERNAL_ERRORS
@@ -32,11 +32,8 @@ MAX_FOLLOWERS: Final = 64
 """Followers of one process."""
 MAX_FOLLOWERS_OF_KEY: Final = 8
 """Those with the same API key, unless it is an administrator's."""
-KEPT_FOR_ADMINS: Final = 8
-"""Followers that no other keys take, however many they are."""
 CLOSE_TIMEOUT_S: Final = 0.5
 """Seconds that a follower has to read why its stream ends."""
-_RETRY_S: Final = 5
 
 
 class _State(NamedTuple):
@@ -124,29 +121,19 @@ class OverviewFollowers:
         """No client follows."""
         self._session = session
         self._feed: _Feed | None = None
-        self._count: Counter[str] = Counter()
-        """API key → its followers; all administrators are one, with an empty name."""
+        self.places = ConnectionPlaces(
+            MAX_FOLLOWERS, MAX_FOLLOWERS_OF_KEY, "clients", "follow the overview of this process"
+        )
 
     def follow(self, env: dict[str, Any]) -> Follower:
         """Return the stream for a client. Raises why there can be none; what happens later is in the stream."""
         self._session.admission.admit()  # a stream that began now would end at once, with the server
         context = request_context(env)
-        name = _counted_name(context)
-        self._check(name)
-        return Follower(self, env, context, name)
-
-    def _check(self, name: str) -> None:
-        if name and self._count[name] >= MAX_FOLLOWERS_OF_KEY:
-            text = f"{MAX_FOLLOWERS_OF_KEY} clients with the API key {name} already follow the overview of this process: end one of them"
-            raise Failure(Code.RATE_LIMITED, text, retry_after=_RETRY_S).raised()
-        if self._count.total() >= MAX_FOLLOWERS - (KEPT_FOR_ADMINS if name else 0):
-            text = f"{self._count.total()} clients already follow the overview of this process: end one of them"
-            raise Failure(Code.OVERLOADED, text, retry_after=_RETRY_S).raised()
+        self.places.check(context)
+        return Follower(self, env, context)
 
     def join(self, follower: Follower) -> _Feed:
-        """Count a follower from now on, and return what it follows."""
-        self._check(follower.name)
-        self._count[follower.name] += 1
+        """Return what a follower follows from now on."""
         if self._feed is None or self._feed.failure is not None:
             self._feed = _Feed(self._session)
             gevent.spawn(self._feed.run)
@@ -154,11 +141,8 @@ class OverviewFollowers:
         return self._feed
 
     def leave(self, follower: Follower, feed: _Feed) -> None:
-        """Count a follower no longer."""
+        """Cut a follower off no longer."""
         feed.followers.discard(follower)
-        self._count[follower.name] -= 1
-        if not self._count[follower.name]:
-            del self._count[follower.name]
 
     def history(self, env: dict[str, Any]) -> HistoryReport:
         """Return the samples of the last hour."""
@@ -168,10 +152,9 @@ class OverviewFollowers:
 class Follower:
     """``resp.stream`` of one client."""
 
-    def __init__(self, followers: OverviewFollowers, env: dict[str, Any], context: RequestContext, name: str) -> None:
-        """``name``: of its key, by which it counts; empty for an administrator."""
+    def __init__(self, followers: OverviewFollowers, env: dict[str, Any], context: RequestContext) -> None:
+        """It takes its place when it is read."""
         self._followers, self._env, self._context = followers, env, context
-        self.name = name
 
     def cut(self) -> None:
         """Break the connection."""
@@ -180,11 +163,13 @@ class Follower:
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            feed = self._followers.join(self)
-            try:
-                yield from self._events(feed)
-            finally:
-                self._followers.leave(self, feed)
+            self._followers.places.check(self._context)
+            with self._followers.places.taken(self._context):
+                feed = self._followers.join(self)
+                try:
+                    yield from self._events(feed)
+                finally:
+                    self._followers.leave(self, feed)
         except LemonbusError as problem:
             failure = self._context.failure = problem.failure
             if failure.code not in CLIENT_LEFT_CODES:
@@ -213,7 +198,3 @@ class Follower:
                 sampled_at = report.sample.at
             known = state
             yield b"".join(pieces)
-
-
-def _counted_name(context: RequestContext) -> str:
-    return context.api_key.name if context.api_key is not None and not context.is_admin else ""

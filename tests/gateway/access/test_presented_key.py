@@ -13,6 +13,8 @@ from protocol.failures import LemonbusError
 
 KEY = "lb-é?>key"
 ENCODED = base64.urlsafe_b64encode(KEY.encode()).decode()
+LATIN_1 = KEY.encode().decode("latin-1")
+"""As WSGI has the bytes of a header."""
 WEBSOCKET = {"Upgrade": "websocket"}
 
 
@@ -25,8 +27,9 @@ def request(headers: dict[str, str], query: str = "", path: str = "/logs/stream"
     [
         ({"Sec-WebSocket-Protocol": f"bearer.{ENCODED}"}, ""),
         ({"Sec-WebSocket-Protocol": f"lemonbus, bearer.{ENCODED.rstrip('=')}"}, ""),
+        ({"Sec-WebSocket-Protocol": f"realtime, openai-insecure-api-key.{LATIN_1}"}, ""),
         ({}, "api_key=lb-%C3%A9%3F%3Ekey"),
-        ({"Authorization": "Bearer " + KEY.encode().decode("latin-1")}, "api_key=other"),
+        ({"Authorization": f"Bearer {LATIN_1}"}, "api_key=other"),
     ],
 )
 def test_a_websocket_presents_its_key_where_a_browser_can(headers: dict[str, str], query: str) -> None:

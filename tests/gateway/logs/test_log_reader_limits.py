@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.logs.stream import KEPT_FOR_ADMINS, MAX_READERS, MAX_READERS_OF_KEY
+from gateway.access.connection_places import KEPT_FOR_ADMINS
+from gateway.logs.stream import MAX_READERS, MAX_READERS_OF_KEY
 from tests.gateway.access.key_files import bearer, key, secret_of, store
 from tests.gateway.gateway_harness import GatewayHarness, running_gateway
 from tests.gateway.process.chat_requests import error_of

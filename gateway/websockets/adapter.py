@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import gevent
@@ -26,13 +27,17 @@ class WebSocketAdapter:
         self._timeout = timeout
         self._waiting: deque[bytes] = deque()
         self._writing = False
+        self.before_read: Callable[[], bool] | None = None
+        """Called before each read, and may wait: returns whether to read on."""
 
     def fileno(self) -> int:
         """Return the connection's file descriptor."""
         return int(self._sock.fileno())
 
     def recv(self, size: int) -> bytes:
-        """Read."""
+        """Read; empty at the end of the connection. Raises ``OSError``."""
+        if self.before_read is not None and not self.before_read():
+            return b""
         data: bytes = self._sock.recv(size)
         return data
 
