@@ -60,9 +60,11 @@ class AccessCheck:
         key = context.api_key
         if key is None:
             self._origins.check(req, resource)
-            if _scopes_of(resource, req.method)[0] is Scope.LOGS:  # other requests that began without a key may finish
+            uses_models = req.method == "POST" or getattr(resource, "uses_models", False)
+            # Other requests that began without a key may finish.
+            if _scopes_of(resource, req.method)[0] is Scope.LOGS or (uses_models and req.method == "GET"):
                 context.withdrawal = self.keys.demanded
-            if req.method == "POST":
+            if uses_models:
                 context.download_refusal = self._origins.refusal(req, "download a model")
             return
         # A method that a route does not have is 405, whatever the key.

@@ -25,7 +25,8 @@ class ForeignOriginCheck:
     """Refuses changes of the server's state by foreign web pages.
 
     A resource names its methods that change state in the class attribute ``changes`` (``frozenset({"POST"})``).
-    ``action`` says in words what they do, if the default does not fit.
+    ``action`` says in words what they do, if the default does not fit. With ``uses_models``, a GET is checked as a POST to a
+    model is: it opens a WebSocket.
     """
 
     def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
@@ -52,7 +53,7 @@ class ForeignOriginCheck:
         """Refuse a request to change state if it comes from a foreign page or names a foreign host."""
         if handled_as(req.method) in getattr(resource, "changes", ()):
             self.check_change(req, getattr(resource, "action", "change the server"))
-        elif not self._any and req.method == "POST":
+        elif not self._any and (req.method == "POST" or getattr(resource, "uses_models", False)):
             # CORS only keeps a page from reading the answer; the model would still have done the work.
             origin = req.env.get("HTTP_ORIGIN")
             if origin is not None and not self._is_known_origin(origin):

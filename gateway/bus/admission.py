@@ -68,6 +68,11 @@ class GatewayAdmission:
         self.admit(question=True)
 
     @property
+    def process_ends(self) -> bool:
+        """Return whether this process ends as soon as what it serves has ended."""
+        return self.state not in WAITING_STATES and self.state is not AdmissionState.OPEN
+
+    @property
     def server_ends(self) -> bool:
         """Return whether this process drains because the whole server does."""
         return self.state is AdmissionState.DRAINING

@@ -83,9 +83,9 @@ class BodyMemory:
         self._callers[body.caller] = held + size
         self.used += size
 
-    def release(self, body: HeldBody) -> None:
-        """Stop counting the bytes of a body."""
-        size, body.size = body.size, 0
+    def release(self, body: HeldBody, kept: int = 0) -> None:
+        """Stop counting the bytes of a body, but for ``kept`` of them."""
+        size, body.size = body.size - kept, kept
         self.used -= size
         left = self._callers.pop(body.caller, 0) - size
         if left:

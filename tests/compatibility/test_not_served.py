@@ -13,7 +13,8 @@ from tests.support.server import LemonbusServer
     ("route", "word"),
     [
         ("images/variations", "images/edits"),
-        ("realtime", "audio/transcriptions"),
+        ("realtime", "WebSocket"),
+        ("realtime/client_secrets", "lemonbus keys add"),
     ],
 )
 def test_unsupported_routes_name_an_alternative(
@@ -22,7 +23,8 @@ def test_unsupported_routes_name_an_alternative(
     answer = shared_server.client.post(f"{prefix}/{route}", {"prompt": "a cat"})
     assert (answer.status, answer.error["code"]) == (501, "unsupported_operation"), answer
     assert word in answer.error["message"]
-    assert shared_server.client.get(f"{prefix}/{route}").status == (501 if route == "realtime" else 405)
+    others = {"realtime": 426, "realtime/client_secrets": 501}
+    assert shared_server.client.get(f"{prefix}/{route}").status == others.get(route, 405)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,3 @@ def test_what_ollama_has_beyond_models_names_an_alternative(
     answer = shared_server.client.post(f"/api/{route}", {"model": "m"})
     assert (answer.status, answer.json()["code"]) == (501, "unsupported_operation"), answer
     assert word in answer.json()["error"]
-
-
-def test_live_audio_without_a_version_prefix(shared_server: LemonbusServer) -> None:
-    assert shared_server.client.get("/realtime").error["code"] == "unsupported_operation"

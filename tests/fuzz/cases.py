@@ -33,7 +33,7 @@ _CHECKS: Final[list[Any]] = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-_ENDLESS: Final = frozenset({"/logs/stream", "/internal/overview/stream"})
+_ENDLESS: Final = frozenset({"/logs/stream", "/internal/overview/stream", "/realtime", "/v1/realtime"})
 """Routes whose answer is not an HTTP response, or has no end."""
 _NOT_ASKED: Final = frozenset({"/internal/upgrade", "/internal/drain", "/internal/keys", "/internal/keys/{name}"})
 """Routes whose calls restart processes of the server, or may lock out the fuzzer or what it asks for."""

@@ -15,7 +15,7 @@ from protocol.failures import Code, Failure
 
 _CONVERSATION: Final = "use responses, where previous_response_id continues a conversation that this server has stored"
 _AGENTS: Final = "run the agent on the client's side, with tools of responses, chat/completions or messages"
-_LIVE: Final = "send whole recordings to audio/transcriptions"
+_LIVE: Final = "open the WebSocket /v1/realtime for live audio, with an API key that `lemonbus keys add` makes"
 _KEYS: Final = "`lemonbus keys` makes keys and sets their limits, and `lemonbus usage` counts what they have used"
 _SECRETS: Final = "keep them where the client's tools run"
 
@@ -54,7 +54,7 @@ _OPENAI_FAMILIES: Final[_Families] = {
     "live": ("live sessions are", _LIVE),
     "organization": ("the administration of an organization is", _KEYS),
     "projects": ("the administration of projects is", _KEYS),
-    "realtime": ("sessions and calls of realtime are", _LIVE),
+    "realtime": ("sessions, secrets and calls of realtime are", _LIVE),
     "safety": ("alerts about safety are", "check texts by moderations"),
     "systemone": ("System One models are", "use chat/completions with a response_format"),
     "threads": ("threads are", _CONVERSATION),

@@ -19,6 +19,7 @@ from gateway.api.openai import (
     voices,
 )
 from gateway.api.openai.preview_completions import PreviewCompletionsResource
+from gateway.api.openai.realtime.resource import RealtimeResource
 from gateway.bus.session import SupervisorSession
 
 
@@ -37,12 +38,14 @@ class OpenAIDialect(Dialect):
             "images/edits": images.ImageEditsResource(session),
             "audio/transcriptions": audio.TranscriptionsResource(session),
             "audio/translations": audio.TranslationsResource(session),
+            "realtime": RealtimeResource(session),
             "audio/speech": speech.SpeechResource(session),
             "text-to-speech/{voice}": speech.TextToSpeechResource(session),
         }
         preview = {"completions": PreviewCompletionsResource(session)}
-        # llama-server answers it with and without a prefix.
-        unprefixed: Routes = {"/chat/completions": routes["chat/completions"], "/tts": speech.TtsResource(session)}
+        # llama-server answers chats with and without a prefix, and Lemonade live audio.
+        unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "realtime")}
+        unprefixed["/tts"] = speech.TtsResource(session)
         declared = resources(session, files, models, unsupported, voices)
         uploads = versioned({"files": files.FilesResource(session)})
         return {**unprefixed, **versioned(routes, preview), **declared, **uploads}

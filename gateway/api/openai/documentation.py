@@ -7,9 +7,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from gateway.api.common.inference import transcription_form
 from gateway.api.common.operations import (
     EVENT_STREAM,
     INFERENCE,
+    UNSUPPORTED,
     Documentation,
     Form,
     LateError,
@@ -18,9 +20,19 @@ from gateway.api.common.operations import (
 )
 from gateway.api.openai import audio, completions, embeddings, images, speech
 from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
+from gateway.api.openai.realtime.resource import RealtimeResource
+from protocol.failures import Code, Failure
 from protocol.wire.speech import DEFAULT_FORMAT, MEDIA_TYPES
 
 Logprobs = dict[str, Any]
+
+
+class RealtimeQuery(msgspec.Struct):
+    """The settings that a session begins with, and the API key of a client that can send no header."""
+
+    model: str = ""
+    intent: str = ""
+    api_key: str = ""
 
 
 class TokenUsage(msgspec.Struct):
@@ -145,7 +157,7 @@ class TranscriptionFields(msgspec.Struct, kw_only=True):
     model: str | msgspec.UnsetType = msgspec.UNSET
     language: str | msgspec.UnsetType = msgspec.UNSET
     """A code or a name of a language that whisper models know."""
-    prompt: Annotated[str, Meta(max_length=audio.MAX_PROMPT_LENGTH)] | msgspec.UnsetType = msgspec.UNSET
+    prompt: Annotated[str, Meta(max_length=transcription_form.MAX_PROMPT_LENGTH)] | msgspec.UnsetType = msgspec.UNSET
     response_format: Literal["json", "text", "srt", "vtt", "verbose_json"] | msgspec.UnsetType = msgspec.UNSET
     temperature: Annotated[float, Meta(ge=0, le=1)] | msgspec.UnsetType = msgspec.UNSET
     stream: bool | msgspec.UnsetType = msgspec.UNSET
@@ -244,6 +256,15 @@ DOCUMENTATION: Final = Documentation(
                     },
                 },
             )
+        },
+        RealtimeResource: {
+            "GET": Operation(
+                "Transcribes live audio over a WebSocket: events of OpenAI's realtime API, one JSON object per message.",
+                query=RealtimeQuery,
+                failures=INFERENCE | {Failure(Code.INVALID_REQUEST, "", status=426), Failure(Code.RATE_LIMITED, "")},
+                status=101,
+            ),
+            "POST": Operation("Would begin a call over WebRTC: 501 says what to use instead.", failures=UNSUPPORTED),
         },
         speech.SpeechResource: {
             "POST": Operation(

@@ -127,6 +127,11 @@ def _held_body(env: dict[str, Any]) -> HeldBody:
     """Return the request's share of the memory."""
     context = request_context(env)
     if context.held_body is None:
-        key = context.api_key
-        context.held_body = HeldBody(env.get("REMOTE_ADDR", "")) if key is None else HeldBody(key.name, _MOST_OF_KEY)
+        context.held_body = new_held_body(env)
     return context.held_body
+
+
+def new_held_body(env: dict[str, Any]) -> HeldBody:
+    """Return a body of a request's client that has no bytes yet."""
+    key = request_context(env).api_key
+    return HeldBody(env.get("REMOTE_ADDR", "")) if key is None else HeldBody(key.name, _MOST_OF_KEY)

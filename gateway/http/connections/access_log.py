@@ -31,6 +31,24 @@ def write(
     logs.log_batched(context.level(path), "request", fields)
 
 
+def write_turn(
+    context: RequestContext, environ: dict[str, Any], status: int, seconds: float, *, audio_s: float
+) -> None:
+    """Log a request that came in a message of a WebSocket; ``audio_s``: the seconds of audio in it."""
+    path = environ.get("PATH_INFO", "")
+    fields = {
+        "request_id": context.label,
+        "method": "WEBSOCKET",
+        "path": path,
+        "status": status,
+        "ms": round(seconds * 1e5) / 100,
+        "audio_s": round(audio_s, 3),
+        "client": environ.get("REMOTE_ADDR"),
+        **context.log_fields(),
+    }
+    logs.log_batched(context.level(path), "request", fields)
+
+
 def write_refused(failure: Failure, label: str, client: str) -> None:
     """Log a request whose head was refused; ``client``: its address, empty if it is not known."""
     fields = {"status": failure.http_status, "code": failure.code.value, "reason": failure.message}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.api.openai.audio import TRANSCRIPTIONS, TRANSLATIONS, parse_form
+from gateway.api.common.inference.transcription_form import TRANSCRIPTIONS, TRANSLATIONS, parse_form
 from protocol.failures import Code, LemonbusError
 from protocol.wire.form_data import FormPart
 

@@ -68,7 +68,7 @@ def test_no_path_of_a_package_is_unknown(ask: AppClient, package: str, at_least:
         ("DELETE", "threads/t/runs/r", "previous_response_id"),
         ("POST", "vector_stores/v/search", "embeddings"),
         ("GET", "organization/usage/completions", "lemonbus usage"),
-        ("POST", "realtime/client_secrets", "audio/transcriptions"),
+        ("POST", "realtime/client_secrets", "/v1/realtime"),
     ],
 )
 def test_a_refusal_names_an_alternative(ask: AppClient, prefix: str, method: str, path: str, word: str) -> None:

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     import ollama
     import openai
     import schemathesis
+    from websockets.sync import client as websocket_client
 else:
     anthropic = DeferredModule("anthropic")
     ollama = DeferredModule("ollama")
     openai = DeferredModule("openai")
     schemathesis = DeferredModule("schemathesis")
+    websocket_client = DeferredModule("websockets.sync.client")
 
-__all__ = ["anthropic", "ollama", "openai", "schemathesis"]
+__all__ = ["anthropic", "ollama", "openai", "schemathesis", "websocket_client"]

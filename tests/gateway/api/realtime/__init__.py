@@ -1,0 +1,1 @@
+"""Transcription of live audio: its formats, its turns, its settings."""
