@@ -13,7 +13,8 @@ import msgspec
 
 from gateway.api.common.progress_events import EVENTS, CompleteEvent, ProgressEvent
 from gateway.api.common.routes import Asked, Route
-from gateway.api.lemonade.model_files import DownloadJob, LemonadePullRequest, pull_model
+from gateway.api.lemonade.downloads import DownloadJob
+from gateway.api.lemonade.model_files import LemonadePullRequest, pull_model
 from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient, stream_error

@@ -23,6 +23,34 @@ class InstallBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: str
     force: bool = False
     progress: bool = False
+    detached: bool = False
+    """Answer as soon as the installation runs → :class:`~protocol.messages.model_files.DownloadReport`."""
+
+
+@repeated_call
+class ListInstalls(msgspec.Struct, frozen=True):
+    """→ ``list[DownloadReport]``: installations as :class:`~protocol.messages.model_files.ListDownloads` lists downloads.
+
+    Their ``model`` is ``RECIPE:BACKEND``.
+    """
+
+    number: int
+
+
+@repeated_call
+class StopInstall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stop an installation, and keep what was fetched → ``DownloadReport``, when its job has ended; ``not_found``: there is none.
+
+    Waiting calls are refused with ``download_paused`` or ``cancelled_by_operator``. The next :class:`InstallBackend` resumes it.
+    """
+
+    number: int
+    name: str
+    """``RECIPE:BACKEND``."""
+    pause: bool = False
+    """It is listed as paused, not as cancelled."""
+    remove: bool = False
+    """It is no longer listed."""
 
 
 @repeated_call

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from protocol.failures import Failure
+from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress, Repetition, call_message, repeated_call
 from protocol.models.recipes import OptionValue
 from protocol.wire.envelope import control_message
@@ -107,11 +107,16 @@ class DownloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
     paused: bool = False
     """Whether an operator has paused it: it goes on with the next pull."""
+    completed_bytes: int = 0
+    """The sizes of the files before the present one."""
 
 
 @repeated_call
 class ListDownloads(msgspec.Struct, frozen=True):
-    """→ ``list[DownloadReport]``: downloads that run or are paused, and those that ended within the last half minute."""
+    """→ ``list[DownloadReport]``: downloads that run or are paused, those that failed, and for half a minute complete ones.
+
+    One that failed or was cancelled is listed until its model is pulled again, or it is removed.
+    """
 
     number: int
 
@@ -126,6 +131,20 @@ class PauseDownload(msgspec.Struct, frozen=True):
 
     number: int
     model: str
+
+
+@call_message(Repetition(done={Code.NOT_FOUND: lambda call: DownloadReport(call.model, ended=True)}))
+class CancelDownload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Stop a download, or end a pause, and keep what was fetched → :class:`DownloadReport`, when its job has ended.
+
+    Waiting pulls and requests are refused with ``cancelled_by_operator``. A later one downloads the model as if it had never
+    been asked for. One that has ended stays as it is. ``not_found``: there is none.
+    """
+
+    number: int
+    model: str
+    remove: bool = False
+    """It is no longer listed."""
 
 
 @control_message

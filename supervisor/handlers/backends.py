@@ -10,15 +10,17 @@ from typing import Final
 from msgspec import structs
 
 from protocol.config.settings import Settings
-from protocol.failures import Code, Failure, invalid
+from protocol.failures import Code, Failure, invalid, printable
 from protocol.messages.backend_installs import (
     BackendDone,
     InstallBackend,
     Installed,
     InstallFailed,
     InstallProgress,
+    ListInstalls,
     StartInstall,
     StartUninstall,
+    StopInstall,
     UninstallBackend,
 )
 from protocol.messages.calls import Progress
@@ -32,6 +34,7 @@ from supervisor.backends.inventory import (
     not_installable_reason,
 )
 from supervisor.backends.releases import PinnedRelease
+from supervisor.handlers.backend_downloads import BackendDownloads
 from supervisor.runtime.decisions import Decisions
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
@@ -58,6 +61,8 @@ class BackendJob:
         self.order = order
         self.waiters: list[tuple[str, Call]] = []
         self.result: Installed | Failure | None = None
+        self.then: list[Callable[[], None]] = []
+        """Called when its job has ended and the waiting calls were answered."""
 
     @property
     def name(self) -> str:
@@ -79,19 +84,26 @@ class BackendJobs:
         jobs: Jobs,
         calls: GatewayCalls,
         changed: Callable[[], None],
+        now: Callable[[], float],
     ) -> None:
-        """``devices``: returns the kinds of devices of this machine that are known so far. ``changed``: called when others are installed."""
+        """``devices``: returns the kinds of devices of this machine that are known so far. ``changed``: called when others are installed.
+
+        ``now``: returns the time of the loop.
+        """
         self._settings, self._backends, self._devices = settings, backends, devices
         self._view, self._decisions, self._internal_calls = view, decisions, internal_calls
         self._jobs, self._calls, self._changed = jobs, calls, changed
         self._tasks: dict[Key, BackendJob] = {}
         self._by_job: dict[str, BackendJob] = {}
+        self._downloads = BackendDownloads(now)
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
         return {
             InstallBackend: self._install,
             UninstallBackend: self._uninstall,
+            ListInstalls: self._list,
+            StopInstall: self._stop,
             InstallProgress: self._progress,
             Installed: self._result,
             InstallFailed: self._result,
@@ -110,15 +122,15 @@ class BackendJobs:
             raise invalid(f"{reason}; `force` installs it anyway", "backend")
         if backend.provision is Provision.USER:
             self._check_program(call.recipe, backend)
-            self._done(peer, call, "")
+            self._is_installed(peer, call, key, "")
             return
         pin = self._backends.releases.of(*key)
         installed = self._backends.installation(call.recipe, backend)
         version = package_version(backend.requires)
         if installed is not None and (pin is None or not pin.complete or is_up_to_date(installed, pin)):
-            self._done(peer, call, installed.record.version)
+            self._is_installed(peer, call, key, installed.record.version)
         elif installed is None and version:
-            self._done(peer, call, version)
+            self._is_installed(peer, call, key, version)
         elif pin is None or not pin.complete:
             raise invalid(not_installable_reason(call.recipe, backend, pin), "backend")
         elif self._settings.offline:
@@ -126,6 +138,41 @@ class BackendJobs:
             raise Failure(Code.OFFLINE, reason).raised()
         else:
             self._begin(peer, call, BackendJob(key, self._install_order(key, backend, pin)))
+
+    def _is_installed(self, peer: str, call: InstallBackend, key: Key, version: str) -> None:
+        """Answer a call for which there is nothing to do."""
+        if not call.detached:
+            self._done(peer, call, version)
+            return
+        name = ":".join(key)
+        self._downloads.installed(name)
+        self._calls.answer(peer, call.number, self._downloads.report(name))
+
+    def _list(self, peer: str, call: ListInstalls, _payload: bytes) -> None:
+        """Answer with the installations, as downloads."""
+        self._calls.answer(peer, call.number, self._downloads.listed())
+
+    def _stop(self, peer: str, call: StopInstall, _payload: bytes) -> None:
+        """Stop an installation, and answer when its job has ended."""
+        code, what = (Code.DOWNLOAD_PAUSED, "paused") if call.pause else (Code.OPERATOR_CANCELLED, "cancelled")
+        why = Failure(code, f"the installation of backend {printable(call.name)} was {what}: `install` goes on with it")
+        job = self._downloads.job_of(call.name)
+
+        def answer() -> None:
+            report = self._downloads.report(call.name)
+            if call.remove:
+                self._downloads.dismiss(call.name)
+            self._calls.answer(peer, call.number, report)
+
+        task = self._by_job.get(job)
+        if task is None:
+            self._downloads.stop(call.name, why)
+            answer()
+            return
+        task.then.append(answer)
+        if not isinstance(task.result, Installed):
+            task.result = why
+            self._jobs.kill(job)
 
     def _check_program(self, recipe: str, backend: BackendDescriptor) -> None:
         program = self._backends.program(backend)
@@ -167,19 +214,28 @@ class BackendJobs:
         if not isinstance(task.order, kind):
             doing = "installed" if isinstance(task.order, StartInstall) else "removed"
             raise Failure(Code.CONFLICT, f"backend {task.name} is currently being {doing}", param="backend").raised()
-        task.waiters.append((peer, call))
+        self._wait(peer, call, task)
         return True
+
+    def _wait(self, peer: str, call: Call, task: BackendJob) -> None:
+        """Let a call wait for a job, unless it only wants to know that the job runs."""
+        if isinstance(call, InstallBackend) and call.detached:
+            self._calls.answer(peer, call.number, self._downloads.report(task.name))
+        else:
+            task.waiters.append((peer, call))
 
     # Jobs
 
     def _begin(self, peer: str, call: Call, task: BackendJob) -> None:
-        task.waiters.append((peer, call))
         self._tasks[task.key] = task
         self._start(task)
+        self._wait(peer, call, task)
 
     def _start(self, task: BackendJob) -> None:
         job = self._jobs.start(MODULE, self._ended, task.order)
         self._by_job[job] = task
+        if isinstance(task.order, StartInstall):
+            self._downloads.begin(job, task.name)
         log.info("backend job started", backend=task.name, order=type(task.order).__name__, job=job)
 
     def take_over(self, job: str, order: StartInstall | StartUninstall) -> OnEnded | None:
@@ -187,11 +243,14 @@ class BackendJobs:
         key = (order.recipe, order.backend)
         if key in self._tasks:
             return None
-        self._tasks[key] = self._by_job[job] = BackendJob(key, order)
+        self._tasks[key] = self._by_job[job] = task = BackendJob(key, order)
+        if isinstance(order, StartInstall):
+            self._downloads.begin(job, task.name)
         return self._ended
 
     def _progress(self, job: str, message: InstallProgress, _payload: bytes) -> None:
         task = self._by_job.get(job)
+        self._downloads.progressed(job, message)
         for peer, call in task.waiters if task else ():
             if isinstance(call, InstallBackend) and call.progress:
                 name = f"{call.recipe}:{call.backend}"
@@ -200,8 +259,10 @@ class BackendJobs:
     def _result(self, job: str, message: Installed | InstallFailed, _payload: bytes) -> None:
         """Keep the result of a job until its process has ended, and let it exit."""
         task = self._by_job.get(job)
-        if task is not None:
-            task.result = message if isinstance(message, Installed) else message.failure
+        if task is not None and isinstance(message, Installed):
+            task.result = message
+        elif task is not None and isinstance(message, InstallFailed) and task.result is None:
+            task.result = message.failure
         self._jobs.dismiss(job)
 
     def _ended(self, job: str, why: str) -> None:
@@ -212,7 +273,10 @@ class BackendJobs:
             Code.DOWNLOAD_FAILED, f"the {doing} of backend {task.name} was interrupted ({why}); nothing was changed"
         )
         version = task.order.version if isinstance(task.order, StartInstall) else ""
-        if isinstance(result, Failure):
+        self._downloads.end(job, result if isinstance(result, Failure) else None)
+        if isinstance(result, Failure) and task.then:
+            log.info("backend job stopped", backend=task.name, reason=result.message)
+        elif isinstance(result, Failure):
             log.error("backend job failed", backend=task.name, reason=result.message, detail=result.detail)
         else:
             log.info("backend job complete", backend=task.name, order=type(task.order).__name__, version=version)
@@ -221,6 +285,8 @@ class BackendJobs:
                 self._done(peer, call, version, result.files)
             else:
                 self._calls.reply(peer, call.number, result)
+        for follows in task.then:
+            follows()
         self._changed()
         self._decisions.reconcile()
 

@@ -285,6 +285,7 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         jobs=jobs,
         calls=calls,
         changed=components.nodes.backends_changed,
+        now=components.loop.now,
     )
     taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
     return [inspection.handlers(), installs.handlers(), components.devices.handlers()], taken_over

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from protocol.failures import Code, Failure
 from protocol.messages.calls import Progress
 from protocol.messages.model_files import CheckpointSource, DownloadReport, Pulled, Registration
@@ -12,7 +14,7 @@ from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.persistence.server_record import PausedDownload
 
 SHOWN_S: Final = 30.0
-"""How long an ended download is still shown."""
+"""How long a complete download is still shown."""
 MAX_ENDED: Final = 64
 
 
@@ -41,16 +43,34 @@ class RunningDownload:
         """Whether its model was adopted for this download, to be forgotten if that fails."""
         self.waiters: list[DownloadWaiter] = []
         self.last: Progress | None = None
+        self.completed_bytes = 0
+        """The sizes of the files before the present one."""
         self.result: Pulled | Failure | None = None
         self.then: list[Callable[[], None]] = []
         """Called when its job has ended and the waiting calls were answered."""
 
+    def progressed(self, progress: Progress) -> None:
+        """Note how far it is."""
+        last = self.last
+        if last is not None and progress.file_index > last.file_index:
+            self.completed_bytes += last.bytes_total
+        elif last is not None and progress.file_index < last.file_index:
+            self.completed_bytes = 0  # it has begun again, from another source
+        self.last = progress
 
-class _Ended(NamedTuple):
+    @property
+    def report(self) -> DownloadReport:
+        """Its state while it runs."""
+        return DownloadReport(self.model, self.last, completed_bytes=self.completed_bytes)
+
+
+class EndedDownload(NamedTuple):
     """A download that has ended, and when."""
 
     report: DownloadReport
     at: float
+    registration: Registration | None = None
+    """What its model was to be registered as."""
 
 
 class DownloadRegistry:
@@ -61,29 +81,61 @@ class DownloadRegistry:
         self._paused = paused
         self._by_model: dict[str, RunningDownload] = {}
         self._by_job: dict[str, RunningDownload] = {}
-        self._ended: dict[str, _Ended] = {}
+        self._ended: dict[str, EndedDownload] = {}
 
     def reports(self, now: float) -> list[DownloadReport]:
         """Return the running downloads, the paused ones, then those that ended within the last :data:`SHOWN_S` seconds."""
-        self._ended = {model: ended for model, ended in self._ended.items() if now - ended.at < SHOWN_S}
+        return [each for each in self.listed(now) if self._since(each.model, now) < SHOWN_S or not each.ended]
+
+    def listed(self, now: float) -> list[DownloadReport]:
+        """Return the same, and all that failed and were neither begun again nor dismissed."""
+        self._ended = {
+            model: ended
+            for model, ended in self._ended.items()
+            if ended.report.failure is not None or now - ended.at < SHOWN_S
+        }
         shown = [self.report(model) for model in sorted(self._by_model)]
         shown += [self.report(model) for model in sorted(self._paused()) if model not in self._by_model]
         known = {each.model for each in shown}
         return shown + [ended.report for model, ended in self._ended.items() if model not in known]
 
+    def _since(self, model: str, now: float) -> float:
+        ended = self._ended.get(model)
+        return now - ended.at if ended is not None else 0.0
+
     def report(self, model: str) -> DownloadReport:
         """Return the state of a model's download. One that neither runs nor is paused has ended."""
         download, paused = self._by_model.get(model), self._paused().get(model)
         if download is not None:
-            return DownloadReport(model, download.last)
-        return DownloadReport(model, ended=True) if paused is None else DownloadReport(model, paused.last, paused=True)
+            return download.report
+        if paused is not None:
+            return DownloadReport(model, paused.last, paused=True, completed_bytes=paused.completed_bytes)
+        ended = self._ended.get(model)
+        return ended.report if ended is not None else DownloadReport(model, ended=True)
 
-    def note_end(self, model: str, last: Progress | None, failure: Failure | None, now: float) -> None:
-        """Remember the end of a download, or that there was nothing to download."""
-        self._ended.pop(model, None)
+    def note_end(
+        self, report: DownloadReport, failure: Failure | None, now: float, registration: Registration | None = None
+    ) -> None:
+        """Remember the end of a download, or that there was nothing to download. ``report``: how far it was."""
+        self.dismiss(report.model)
         if len(self._ended) >= MAX_ENDED:
             del self._ended[next(iter(self._ended))]
-        self._ended[model] = _Ended(DownloadReport(model, last, ended=True, failure=failure), now)
+        report = structs.replace(report, ended=True, paused=False, failure=failure)
+        self._ended[report.model] = EndedDownload(report, now, registration)
+
+    def has_ended(self, model: str) -> bool:
+        """Return whether the end of a model's download is remembered."""
+        return model in self._ended
+
+    def cancelled(self, model: str) -> EndedDownload | None:
+        """Return the download of a model if it was cancelled, and neither begun again nor dismissed."""
+        ended = self._ended.get(model)
+        failure = ended.report.failure if ended is not None else None
+        return ended if failure is not None and failure.code is Code.OPERATOR_CANCELLED else None
+
+    def dismiss(self, model: str) -> None:
+        """Forget the end of a model's download."""
+        self._ended.pop(model, None)
 
     def running(self) -> list[str]:
         """Return the models that are being downloaded."""
@@ -109,6 +161,7 @@ class DownloadRegistry:
         pending: CatalogueEntry | None = None,
     ) -> RunningDownload:
         """Register a new download, done by ``job``."""
+        self.dismiss(model)
         download = self._by_model[model] = self._by_job[job] = RunningDownload(job, model, sources, pending)
         if waiter:
             download.waiters.append(waiter)

@@ -58,6 +58,8 @@ class PausedDownload(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its model is registered as when it is complete."""
     last: Progress | None = None
     """How far it had come."""
+    completed_bytes: int = 0
+    """The sizes of the files before the present one."""
 
 
 class _Kept(msgspec.Struct, omit_defaults=True):

@@ -6,6 +6,7 @@ from gateway.api.common.dialect import Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
 from gateway.api.lemonade import (
+    downloads,
     health,
     install,
     load,
@@ -35,6 +36,7 @@ class LemonadeDialect(Dialect):
                 log_level,
                 params,
                 model_files,
+                downloads,
                 model_options,
                 health,
                 stats,

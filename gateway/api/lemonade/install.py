@@ -13,7 +13,9 @@ from gateway.api.common.progress_events import PROGRESS_STREAM, CompleteEvent, P
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.api.common.routes import HttpCaller, Progressing, route
 from gateway.api.common.server_sent_events import event
+from gateway.api.lemonade.downloads import DownloadJob
 from protocol.messages.backend_installs import BackendDone, InstallBackend, UninstallBackend
+from protocol.messages.model_files import DownloadReport
 from protocol.models.recipes import DEFAULT_RECIPE
 from protocol.wire import envelope
 
@@ -33,6 +35,8 @@ class InstallRequest(BackendRequest):
 
     force: bool | None = None
     stream: bool | None = None
+    subscribe: bool | None = None
+    """Only with `stream`: false answers at once with the installation, and `downloads` shows its progress."""
 
 
 class BackendAnswer(msgspec.Struct):
@@ -70,13 +74,16 @@ class InstallEventWriter(ProgressWriter):
     failures=CHANGE,
     examples={"with progress": {**_VULKAN, "stream": True}},
 )
-def install_backend(caller: HttpCaller, request: InstallRequest) -> BackendAnswer | Progressing:
+def install_backend(caller: HttpCaller, request: InstallRequest) -> BackendAnswer | DownloadJob | Progressing:
     """Installs or updates a backend.
 
     A client that hangs up does not stop the installation.
     """
     stream, force = bool(request.stream), bool(request.force)
-    call = partial(InstallBackend, recipe=request.recipe, backend=request.backend, force=force, progress=stream)
+    call = partial(InstallBackend, recipe=request.recipe, backend=request.backend, force=force)
+    if stream and request.subscribe is False:
+        return DownloadJob.of(caller.ask(partial(call, detached=True), DownloadReport), "backend")
+    call = partial(call, progress=stream)
     return Progressing(call, InstallEventWriter()) if stream else _answer(caller.ask(call, BackendDone))
 
 

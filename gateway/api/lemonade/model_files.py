@@ -1,4 +1,4 @@
-"""``pull``, ``downloads``, ``downloads/pause``, ``pull/variants`` and ``delete``: which models are on this machine, and what a hub has."""
+"""``pull``, ``pull/variants`` and ``delete``: which models are on this machine, and what a hub has."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import BODY, CHANGE, CONFLICT, MODEL, NOT_FOUND
+from gateway.api.common.operations import CHANGE, MODEL
 from gateway.api.common.progress_events import PROGRESS_STREAM, CompleteEvent, ProgressWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
-from gateway.api.common.routes import HttpCaller, Nothing, Progressing, route
+from gateway.api.common.routes import HttpCaller, Progressing, route
 from gateway.api.common.server_sent_events import event
+from gateway.api.lemonade.downloads import DownloadJob
 from gateway.api.lemonade.load import NAME_FIELDS, Name, NamedModel
 from protocol.config.api_keys import Scope
 from protocol.failures import invalid, printable
-from protocol.messages.calls import Progress
 from protocol.messages.model_files import (
     Deleted,
     DeleteModel,
     DownloadReport,
-    ListDownloads,
     ListVariants,
     ModelFile,
-    PauseDownload,
     Pulled,
     PullModel,
     Registration,
@@ -107,50 +105,6 @@ class PulledModel(msgspec.Struct):
     model_name: str
 
 
-class DownloadJob(msgspec.Struct, kw_only=True):
-    """A download; `percent` and the bytes are those of the present file."""
-
-    id: str
-    type: Literal["model"]
-    model_name: str
-    status: Literal["downloading", "paused", "completed", "error"]
-    running: bool
-    complete: bool
-    file: str
-    file_index: int
-    total_files: int
-    bytes_downloaded: int
-    bytes_total: int
-    percent: int
-    error: str | msgspec.UnsetType = msgspec.UNSET
-    code: str | msgspec.UnsetType = msgspec.UNSET
-
-    @classmethod
-    def of(cls, report: DownloadReport) -> DownloadJob:
-        """Return a download as ``downloads`` shows it."""
-        progress, failure = report.progress or _NOT_BEGUN, report.failure
-        complete = report.ended and failure is None
-        return cls(
-            id=f"model:{report.model}",
-            type="model",
-            model_name=report.model,
-            status="completed" if complete else "error" if failure else "paused" if report.paused else "downloading",
-            running=not report.ended and not report.paused,
-            complete=complete,
-            file=progress.file,
-            file_index=progress.file_index,
-            total_files=progress.total_files,
-            bytes_downloaded=progress.bytes_downloaded,
-            bytes_total=progress.bytes_total,
-            percent=100 if complete else progress.percent,
-            error=failure.message if failure else msgspec.UNSET,
-            code=failure.code.value if failure else msgspec.UNSET,
-        )
-
-
-_NOT_BEGUN: Final = Progress(0, "", "", 0, 0, 0, 0)
-
-
 class PullEventWriter(ProgressWriter):
     """The events of one download."""
 
@@ -215,31 +169,6 @@ def pull_model(caller: HttpCaller, request: LemonadePullRequest) -> PulledModel 
         return Progressing(partial(call, progress=True), PullEventWriter())
     pulled = caller.ask(call, Pulled)
     return PulledModel("success", f"Installed model: {pulled.name}", pulled.name)
-
-
-@route("GET", "downloads")
-def list_downloads(caller: HttpCaller, _request: Nothing) -> list[DownloadJob]:
-    """Lists downloads that run or are paused, and those that ended within half a minute."""
-    reports = caller.ask(ListDownloads, list[DownloadReport])
-    return [DownloadJob.of(report) for report in reports if caller.context.may_use(report.model)]
-
-
-@route(
-    "POST",
-    "downloads/pause",
-    changes=True,
-    needs=NAME_FIELDS,
-    failures=BODY | NOT_FOUND | CONFLICT,
-    examples={"one": _MODEL},
-)
-def pause_download(caller: HttpCaller, request: NamedModel) -> DownloadJob:
-    """Pauses a download; the answer comes when it has stopped.
-
-    What was fetched is kept. Requests for the model get 503 `download_paused` until a pull resumes the download. It stays
-    paused when another supervisor takes over, and until the server ends.
-    """
-    caller.context.model = name = request.name
-    return DownloadJob.of(caller.ask(lambda number: PauseDownload(number, name), DownloadReport))
 
 
 # A change for pages of other sites, any of which could make the server ask hubs; a key for inference may do it.

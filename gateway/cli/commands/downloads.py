@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.api.common.routes import Nothing
-from gateway.api.lemonade.model_files import list_downloads
+from gateway.api.lemonade.downloads import list_downloads
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.options import json_option, server_option
@@ -16,7 +16,7 @@ from gateway.cli.progress import downloaded
 @json_option("the server's answer")
 @server_option
 def command(as_json: bool, server: ApiClient) -> None:
-    """List the downloads that run or are paused, and those that ended within half a minute.
+    """List the downloads that run or are paused, those that failed or were cancelled, and complete ones for half a minute.
 
     `lemonbus pull --pause MODEL` pauses one, `lemonbus pull MODEL` resumes it, and `lemonbus delete MODEL` removes what
     was fetched.

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import click
 
+from gateway.api.lemonade.downloads import pause_download
 from gateway.api.lemonade.load import NamedModel
-from gateway.api.lemonade.model_files import LemonadePullRequest, VariantsQuery, list_variants, pause_download
+from gateway.api.lemonade.model_files import LemonadePullRequest, VariantsQuery, list_variants
 from gateway.api.openai.models import ModelsQuery, list_models
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient

@@ -174,13 +174,14 @@ class Deletions:
             unload()
 
     def _entry(self, model: str) -> CatalogueEntry:
-        """Return the entry of a model, which may not be registered yet: its download runs or is paused."""
-        download, paused = self._registry.running_for(model), self._record.paused_downloads.get(model)
+        """Return the entry of a model, which may not be registered yet: its download runs, is paused or was cancelled."""
+        download = self._registry.running_for(model)
+        unfinished = self._record.paused_downloads.get(model) or self._registry.cancelled(model)
         if download is not None and download.pending is not None:
             return download.pending
-        if paused is None:
+        if unfinished is None:
             return self._models.resolve(model)
-        described = self._downloads.described(model, paused.registration)
+        described = self._downloads.described(model, unfinished.registration)
         return described or self._models.resolve_or_adopt(model, guess_recipe(model, ""))
 
     def _name_removed(self, peer: str, call: DeleteModel) -> bool:
@@ -219,6 +220,8 @@ class Deletions:
         """Return whether anything of the model can be deleted: a download, a registration, a worker, or a file."""
         models = self._models
         if self._registry.running_for(entry.name) or entry.name in self._record.paused_downloads:
+            return True
+        if self._registry.cancelled(entry.name):
             return True
         if models.registered(entry.name):
             return True
@@ -261,6 +264,7 @@ class Deletions:
         plan = plan_deletion(entry, self._models.others(entry), self._settings.cache_dir, self._busy(entry))
         self._models.forget(entry)
         self._record.download_resumed(entry.name)
+        self._registry.dismiss(entry.name)
         self._scheduler.forget_use(entry.name)
         self._stats.forget(entry.name)
         deletion.kept_for, deletion.removed = plan.kept_for, plan.order.files

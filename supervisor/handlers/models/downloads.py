@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import structs
@@ -10,7 +11,15 @@ from msgspec import structs
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError, printable
 from protocol.messages.calls import Progress
-from protocol.messages.model_files import ListDownloads, PauseDownload, Pulled, PullFailed, Registration, StartPull
+from protocol.messages.model_files import (
+    CancelDownload,
+    ListDownloads,
+    PauseDownload,
+    Pulled,
+    PullFailed,
+    Registration,
+    StartPull,
+)
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from supervisor.handlers.model_targets import ModelTargets
@@ -64,6 +73,7 @@ class Downloads:
             PullFailed: self._result,
             ListDownloads: self._list,
             PauseDownload: self._pause,
+            CancelDownload: self._cancel,
         }
 
     def fetch(
@@ -122,7 +132,7 @@ class Downloads:
             last = download.last
             if last is None or last.file != message.file or message.percent // 10 > last.percent // 10:
                 log.info("downloading", model=download.model, file=message.file, percent=message.percent)
-            download.last = message
+            download.progressed(message)
             for waiter in download.waiters:
                 if waiter.progress:
                     self._calls.tell(waiter.peer, structs.replace(message, number=waiter.number))
@@ -166,19 +176,43 @@ class Downloads:
         known = self._models.known(call.model)
         model = known.name if known is not None else call.model
         self._models.check_not_deleting(model)
-        download = self._registry.running_for(model)
-
-        def answer() -> None:
-            self._calls.answer(peer, call.number, self._registry.report(model))
+        download, answer = self._registry.running_for(model), partial(self._answer, peer, call, model)
 
         if download is not None and not isinstance(download.result, Pulled):
-            self._record.download_paused(model, PausedDownload(download.registration, download.last))
+            self._record.download_paused(
+                model, PausedDownload(download.registration, download.last, download.completed_bytes)
+            )
             self.cancel(model, paused(model), answer)
         elif model in self._record.paused_downloads:
             answer()
         else:
-            reason = f"model {printable(model)} is not being downloaded"
-            raise Failure(Code.NOT_FOUND, reason, model=model, param="model_name").raised()
+            raise _not_downloaded(model)
+
+    def _cancel(self, peer: str, call: CancelDownload, _payload: bytes) -> None:
+        """Stop a download or end its pause, and answer when its job has ended."""
+        known = self._models.known(call.model)
+        model = known.name if known is not None else call.model
+        self._models.check_not_deleting(model)
+        download, answer = self._registry.running_for(model), partial(self._answer, peer, call, model)
+        paused = self._record.paused_downloads.get(model)
+        if download is None and paused is None and not self._registry.has_ended(model):
+            raise _not_downloaded(model)
+        report = self._registry.report(model)
+        self._record.download_resumed(model)
+        if download is not None and isinstance(download.result, Pulled):
+            download.then.append(answer)
+        elif download is not None:
+            self.cancel(model, cancelled(model), answer)
+        else:
+            if paused is not None:
+                self._registry.note_end(report, cancelled(model), self._loop.now(), paused.registration)
+            answer()
+
+    def _answer(self, peer: str, call: PauseDownload | CancelDownload, model: str) -> None:
+        report = self._registry.report(model)
+        if isinstance(call, CancelDownload) and call.remove:
+            self._registry.dismiss(model)
+        self._calls.answer(peer, call.number, report)
 
     def cancel(self, model: str, why: Failure, then: Callable[[], None]) -> bool:
         """End a download, refuse the waiting calls with ``why``, then call ``then``; return False if there is none."""
@@ -203,7 +237,7 @@ class Downloads:
                 self._models.adopted.forget(download.model)
             failure = outcome if isinstance(outcome, Failure) else None
             if failure is None or failure.code is not Code.DOWNLOAD_PAUSED:
-                self._registry.note_end(download.model, download.last, failure, self._loop.now())
+                self._registry.note_end(download.report, failure, self._loop.now(), download.registration)
             self._report_outcome(download, outcome)
             self._load_downloaded(download.model, outcome)
             for follows in download.then:
@@ -254,11 +288,21 @@ class Downloads:
         self._scheduler.download_ended(model, spec, failure, self._loop.now())
 
     def _list(self, peer: str, call: ListDownloads, _payload: bytes) -> None:
-        """Answer with the downloads that run, are paused or have just ended."""
-        self._calls.answer(peer, call.number, self._registry.reports(self._loop.now()))
+        """Answer with the downloads that run, are paused, have just ended or failed."""
+        self._calls.answer(peer, call.number, self._registry.listed(self._loop.now()))
 
 
 def paused(model: str) -> Failure:
     """Return why requests for a model are refused while its download is paused."""
     reason = f"the download of model {model} is paused: `lemonbus pull {model}` or POST /v1/pull resumes it"
     return Failure(Code.DOWNLOAD_PAUSED, reason, model=model)
+
+
+def cancelled(model: str) -> Failure:
+    """Return why waiting calls are refused when a download is cancelled."""
+    return Failure(Code.OPERATOR_CANCELLED, f"the download of model {model} was cancelled", model=model)
+
+
+def _not_downloaded(model: str) -> LemonbusError:
+    reason = f"model {printable(model)} is not being downloaded"
+    return Failure(Code.NOT_FOUND, reason, model=model, param="model_name").raised()

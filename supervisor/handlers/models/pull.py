@@ -10,7 +10,7 @@ from functools import partial
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, printable
-from protocol.messages.model_files import Pulled, PullModel, Registration
+from protocol.messages.model_files import DownloadReport, Pulled, PullModel, Registration
 from protocol.runtime.loop import Loop
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.loading import guess_recipe
@@ -52,25 +52,26 @@ class Pulls:
         waiter = None if call.detached else DownloadWaiter(peer, call.number, call.progress)
         known_entry = self._models.known(call.model)
         name = known_entry.name if known_entry is not None else call.model
-        ending, paused = self._downloads.pausing(name), self._record.paused_downloads.get(name)
+        ending = self._downloads.pausing(name)
+        unfinished = self._record.paused_downloads.get(name) or self._registry.cancelled(name)
         if ending is not None:
             ending.then.append(partial(self._pull_again, peer, call))
             return
-        registration = call.registration or (paused.registration if paused is not None else None)
+        registration = call.registration or (unfinished.registration if unfinished is not None else None)
         described = self._downloads.described(call.model, registration)
         if described is not None:
             name = described.name
             self._register(waiter, described, registration)
         elif not self._downloads.join(call.model, waiter):
             known = self._models.find(call.model) is not None
-            entry = self._named_entry(call, adopt=call.adopt or paused is not None)
+            entry = self._named_entry(call, adopt=call.adopt or unfinished is not None)
             name = entry.name
             if self._models.downloaded(entry):
                 self._models.adopted.keep(name)
                 if waiter is not None:
                     self._calls.answer_when_written(peer, call.number, Pulled(name))
                 else:
-                    self._registry.note_end(name, None, None, self._loop.now())
+                    self._registry.note_end(DownloadReport(name), None, self._loop.now())
             else:
                 self._fetch(entry, waiter, provisional=not known)
         if waiter is None:

@@ -176,6 +176,49 @@ def test_a_killed_job_leaves_nothing_and_the_next_goes_on(server: LemonbusServer
     ]
 
 
+def test_an_installation_is_paused_resumed_and_cancelled_like_a_download(
+    server: LemonbusServer, releases: ReleaseServer
+) -> None:
+    name = "backend:llamacpp:vulkan"
+
+    def shown() -> dict[str, Any]:
+        (job,) = [each for each in server.client.get("/v1/downloads").json() if each["id"] == name]
+        return dict(job)
+
+    def control(action: str) -> dict[str, Any]:
+        answer = server.client.post("/v1/downloads/control", {"id": name, "action": action})
+        assert answer.status == 200, answer
+        return dict(answer.json())
+
+    def held() -> None:
+        wait_for(lambda: shown()["bytes_downloaded"] > 0, "a part is fetched")
+
+    control("remove")
+    releases.hold_after = 200_000
+    begun = install(server, stream=True, subscribe=False).json()
+    assert (begun["id"], begun["type"], begun["status"], begun["running"]) == (name, "backend", "downloading", True)
+    waiting = server.client.start("POST", "/v1/install", VULKAN)
+    held()
+    paused = control("pause")
+    assert (paused["status"], paused["running"], shown()) == ("paused", False, paused)
+    assert waiting.finish().error["code"] == "download_paused"
+    assert not install_job_pid(server)
+    assert control("resume")["status"] == "downloading"
+    held()
+    cancelled = control("cancel")
+    assert (cancelled["status"], cancelled["running"], shown()) == ("cancelled", False, cancelled)
+    assert state(server)["state"] == "installable"
+    releases.hold_after = 0
+    assert control("resume")["running"] is True
+    wait_for(lambda: shown()["complete"], "it is installed", 10.0)
+    assert state(server)["state"] == "installed"
+    assert install(server, stream=True, subscribe=False).json()["status"] == "completed"
+    assert control("remove") == {"status": "ok"}
+    assert control("remove") == {"status": "ok", "missing": True}
+    answer = server.client.post("/v1/downloads/control", {"id": name, "action": "pause"})
+    check_error(answer, 404, "not_found", "llamacpp:vulkan is not being installed")
+
+
 def test_a_client_that_hangs_up_leaves_the_installation_alone(server: LemonbusServer, releases: ReleaseServer) -> None:
     releases.hold_after = 200_000
     waiting = server.client.start("POST", "/v1/install", {**VULKAN, "stream": True})

@@ -189,6 +189,59 @@ def test_an_unregistered_checkpoint_is_paused_resumed_and_deleted(hub: Hub, serv
         assert not list(Path(os.environ["HF_HOME"]).rglob("blobs/*"))
 
 
+def control(server: LemonbusServer, name: str, action: str) -> dict[str, Any]:
+    answer = server.client.post("/v1/downloads/control", {"id": f"model:{name}", "action": action})
+    assert answer.status == 200, answer.body
+    job: dict[str, Any] = answer.json()
+    return job
+
+
+def listed(server: LemonbusServer) -> list[tuple[str, str]]:
+    return [(job["model_name"], job["status"]) for job in server.client.get("/v1/downloads").json()]
+
+
+def test_a_download_is_paused_resumed_cancelled_and_removed_as_lemonades_clients_do(
+    hub: Hub, server: LemonbusServer
+) -> None:
+    pull_detached(server, NEW, **REGISTRATION)
+    hub.hold_after = 100_000
+    assert control(server, NEW, "pause")["status"] == "paused"
+    assert control(server, NEW, "resume")["status"] == "downloading"
+    stream = start(server, model_name=NEW, stream=True).until(begun)
+    shown = control(server, NEW, "cancel")
+    assert (shown["status"], shown["running"], shown["complete"], "error" in shown) == (
+        "cancelled",
+        False,
+        False,
+        False,
+    )
+    (error,) = named(stream.finish(), "error")
+    assert error["code"] == "cancelled_by_operator"
+    assert not jobs(server)
+    assert listed(server) == [(NEW, "cancelled")]
+    assert control(server, NEW, "resume")["status"] == "downloading", "what it registers is known"
+    wait_for(lambda: fetched(server, NEW) > ENOUGH, "a part is fetched")
+    control(server, NEW, "cancel")
+    assert partial_files()
+    delete(server, NEW)
+    assert not partial_files()
+    assert listed(server) == []
+    assert control(server, NEW, "remove") == {"status": "ok", "missing": True}
+
+    hub.hold_after = HELD
+    pull_detached(server, NEW, **REGISTRATION)
+    assert control(server, NEW, "remove") == {"status": "ok"}
+    assert listed(server) == []
+    assert not jobs(server)
+    release(hub)
+    assert start(server, model_name=NEW, **REGISTRATION).finish().status == 200
+    (job,) = server.client.get("/v1/downloads").json()
+    assert (job["status"], job["percent"], job["total_download_size"]) == ("completed", 100, len(MODEL))
+    assert control(server, NEW, "cancel") == job, "it stays as it is"
+    assert control(server, NEW, "remove") == {"status": "ok"}
+    assert listed(server) == []
+
+
 def test_only_a_download_can_be_paused(server: LemonbusServer) -> None:
     for name in (NAME, "nothing"):
         answer = server.client.post("/v1/downloads/pause", {"model_name": name})

@@ -18,7 +18,9 @@ def test_a_call_joins_an_installation_that_outlived_a_supervisor(monkeypatch: An
     others: Any = SimpleNamespace(reconcile=lambda: None)
     descriptor, backend = SimpleNamespace(recipe="llamacpp"), SimpleNamespace(name="cpu", directory="", path="")
     inventory: Any = SimpleNamespace(find=lambda *_: (descriptor, backend))
-    installs = BackendJobs(Settings(), inventory, list, others, others, others, jobs, calls, lambda: changed.append(""))
+    installs = BackendJobs(
+        Settings(), inventory, list, others, others, others, jobs, calls, lambda: changed.append(""), lambda: 0.0
+    )
     order = StartInstall("llamacpp", "cpu", "b1", "digest", "/cache")
     monkeypatch.setattr("supervisor.handlers.backends.installation_key", lambda *_: ("llamacpp", "cpu"))
     ended = installs.take_over("j1", order)

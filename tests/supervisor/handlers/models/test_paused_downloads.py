@@ -10,8 +10,10 @@ import pytest
 
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.model_files import (
+    CancelDownload,
     CheckpointSource,
     DownloadReport,
+    ListDownloads,
     PauseDownload,
     Pulled,
     PullFailed,
@@ -68,6 +70,15 @@ class Handlers:
 
     def pause(self, number: int) -> None:
         self.downloads.handlers()[PauseDownload]("g", PauseDownload(number, "m"), b"")
+
+    def cancel(self, number: int, *, remove: bool = False) -> None:
+        self.downloads.handlers()[CancelDownload]("g", CancelDownload(number, "m", remove), b"")
+
+    def listed(self) -> list[DownloadReport]:
+        """Return what a list of downloads says now."""
+        self.downloads.handlers()[ListDownloads]("g", ListDownloads(99), b"")
+        found: list[DownloadReport] = self.calls.answer.call_args.args[2]
+        return found
 
     def report_result(self, message: Pulled | PullFailed) -> None:
         self.downloads.handlers()[type(message)]("job-0", message, b"")
@@ -132,3 +143,48 @@ def test_the_job_of_a_download_that_was_paused_is_not_taken_over(handlers: Handl
     assert handlers.downloads.take_over("job-9", order) is None
     handlers.record.download_resumed("m")
     assert handlers.downloads.take_over("job-9", order) is not None
+
+
+def test_a_cancelled_download_is_listed_until_it_is_removed_or_pulled_again(handlers: Handlers) -> None:
+    handlers.pull(1)
+    handlers.cancel(2)
+    handlers.jobs.kill.assert_called_once_with("job-0")
+    handlers.calls.answer.assert_not_called()
+    handlers.end_job()
+    assert handlers.outcome(1).code is Code.OPERATOR_CANCELLED
+    (shown,) = handlers.listed()
+    assert (shown.ended, shown.failure) == (True, handlers.outcome(1))
+    handlers.cancel(3)
+    assert handlers.calls.answer.call_args.args[2] == shown, "it stays as it is"
+    handlers.cancel(4, remove=True)
+    assert handlers.calls.answer.call_args.args[2] == shown
+    assert handlers.listed() == []
+    for remove in (False, True):
+        with pytest.raises(LemonbusError, match="not being downloaded"):
+            handlers.cancel(5, remove=remove)
+
+
+def test_a_paused_download_is_cancelled_and_one_that_is_pausing(handlers: Handlers) -> None:
+    handlers.record.download_paused("m", PausedDownload())
+    handlers.cancel(1)
+    assert not handlers.record.paused_downloads
+    (shown,) = handlers.listed()
+    assert shown.failure is not None
+    assert shown.failure.code is Code.OPERATOR_CANCELLED
+    handlers.pull(2)
+    assert [each.ended for each in handlers.listed()] == [False]
+    handlers.pause(3)
+    handlers.cancel(4)
+    handlers.end_job()
+    assert not handlers.record.paused_downloads
+    assert handlers.listed() == [shown]
+
+
+def test_a_download_that_is_complete_is_not_cancelled(handlers: Handlers) -> None:
+    handlers.pull(1)
+    handlers.report_result(Pulled("m"))
+    handlers.cancel(2)
+    handlers.jobs.kill.assert_not_called()
+    handlers.end_job()
+    assert handlers.outcome(1) == Pulled("m")
+    handlers.calls.answer.assert_called_once_with("g", 2, DownloadReport("m", ended=True))
