@@ -1,6 +1,6 @@
 """The WSGI application: every dialect with its routes and errors, and the middleware in front of them.
 
-OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models; /realtime
+OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models, moderations; /realtime
 Responses  the same prefixes: OpenAI's responses, and those that are stored
 Lemonade   the same prefixes: load, unload, pin, pull, downloads, delete, install, uninstall, params, health, stats, system-info,
            system-stats; /logs/stream

@@ -218,6 +218,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Without a key, what any other proxy forwards may not change the server.
     """
+    moderation_model: str = ""
+    """The guard model that answers ``moderations``; empty: they are refused."""
     fetch_images: bool = False
     """Fetch the images that a request names by http or https URL, from public addresses only.
 

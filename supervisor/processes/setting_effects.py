@@ -91,6 +91,7 @@ EFFECTS: Final[dict[str, tuple[SettingEffect, ...]]] = {
     "metrics_models": _NOW,
     "allowed_hosts": _GATEWAYS,
     "trusted_proxies": _GATEWAYS,
+    "moderation_model": _GATEWAYS,
     "fetch_images": _GATEWAYS,
     "fetch_images_networks": _GATEWAYS,
     "fetch_images_timeout": _GATEWAYS,

@@ -18,7 +18,7 @@ from gateway.api.common.operations import (
     Operation,
     Stream,
 )
-from gateway.api.openai import audio, completions, embeddings, images, speech
+from gateway.api.openai import audio, completions, embeddings, images, moderations, speech
 from gateway.api.openai.preview_completions import PreviewCompletionsResource, PreviewTextRequest
 from gateway.api.openai.realtime.resource import RealtimeResource
 from protocol.failures import Code, Failure
@@ -135,6 +135,7 @@ _MESSAGES: Final = [{"role": "user", "content": "Why is the sky blue?"}]
 _CHAT: Final = {"model": _MODEL, "messages": _MESSAGES, "max_tokens": 64}
 _TEXT: Final = {"model": _MODEL, "prompt": "Once upon a time", "max_tokens": 32}
 _EMBED: Final = {"model": "nomic-embed-text-v1-GGUF", "input": ["a cat", "a dog"]}
+_JUDGE: Final = {"model": "Llama-Guard-3-8B", "input": "How do I grow tomatoes?"}
 _DRAW: Final = {"model": "SD-Turbo", "prompt": "a lighthouse in a storm", "size": "512x512"}
 _SPEECH: Final = {"model": "Kokoro-82M", "input": "The sky is blue.", "voice": "af_heart"}
 _SOUNDS: Final = tuple(MEDIA_TYPES.values())
@@ -212,6 +213,14 @@ DOCUMENTATION: Final = Documentation(
                 answer=EmbeddingList,
                 failures=INFERENCE,
                 examples={"texts": _EMBED, "base64": {**_EMBED, "encoding_format": "base64"}},
+            )
+        },
+        moderations.ModerationsResource: {
+            "POST": Operation(
+                "Judges whether texts are harmful, by the guard model that the setting `moderation_model` names.",
+                answer=moderations.ModerationAnswer,
+                failures=INFERENCE,
+                examples={"a text": _JUDGE, "texts": {**_JUDGE, "input": ["a cat", "a dog"]}},
             )
         },
         images.ImageGenerationsResource: {

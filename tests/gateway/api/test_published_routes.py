@@ -16,7 +16,7 @@ from tests.gateway.api.error_bodies import is_error
 from tests.gateway.app_client import AppClient
 
 _CALLS = re.compile(r"_?(get|post|put|patch|delete|get_api_list|request|request_raw)")
-_APART = re.compile(r"/v1/(files|batches|messages/batches|moderations)(/|$)")
+_APART = re.compile(r"/v1/(files|batches|messages/batches)(/|$)")
 """Not refused here: these have routes of their own, or are going to have them."""
 ROOTS = {"openai": "/v1", "anthropic": "", "ollama": ""}
 """Package → what its base URL adds to its paths."""
