@@ -57,3 +57,7 @@ class Recipe(NamedTuple):
     """Returns what a model file is, or None if the recipe does not run it."""
     identified_suffixes: tuple[str, ...] = ()
     """Suffixes of the files that :attr:`identify` knows."""
+    identify_part: Callable[[FileHead], str] | None = None
+    """Returns which part of one of its models a file is, empty if it is none. None: its models have no parts."""
+    may_have: Callable[[FileHead, set[str]], bool] = lambda _main, _parts: True
+    """Returns whether a model file may have these parts."""

@@ -6,7 +6,7 @@ only its ``check``. Importing this module loads no engine library, no socket and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -84,3 +84,18 @@ def identify(name: str, head: bytes) -> Identity | None:
         if found is not None:
             return found
     return None
+
+
+def identify_parts(recipe: str, main: str, heads: Mapping[str, bytes]) -> dict[str, str]:
+    """Return part → file if all files of a folder are one model of this recipe and different parts of it, else nothing. Pure.
+
+    ``main``: the model's own file; ``heads``: file → its first bytes.
+    """
+    found = next(each for each in RECIPES if each.descriptor.recipe == recipe)
+    files = {name: FileHead(name, head) for name, head in heads.items()}
+    others = [name for name in files if name != main]
+    if found.identify_part is None or not others:
+        return {}
+    parts = {found.identify_part(files[name]): name for name in others}
+    fitting = "" not in parts and len(parts) == len(others) and found.may_have(files[main], set(parts))
+    return parts if fitting else {}

@@ -3,7 +3,8 @@
 The first bytes of a file tell what it is (``workers/backends/registry.py``): GGUF files of llama.cpp and of
 stable-diffusion.cpp, safetensors files of diffusion models, ggml files of whisper.cpp. If a folder has one GGUF model
 (shards count as one), the model gets the folder's name; a vision projector in the same folder makes it a vision model.
-A folder with a ``genai_config.json`` is a model of ONNX Runtime GenAI. If two models would have the same name, those in
+If all model files of a folder are one diffusion model and different parts of it, the folder is one model. A folder with
+a ``genai_config.json`` is a model of ONNX Runtime GenAI. If two models would have the same name, those in
 folders are named by their whole path: ``extra.FOLDER/STEM``. Folders are read four deep, and read again only after a
 change.
 """
@@ -13,14 +14,15 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from protocol.models import repository_files
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
 from workers.backends.recipe import Identity
-from workers.backends.registry import DESCRIPTORS, HEAD_BYTES, MODEL_SUFFIXES, identify
+from workers.backends.registry import DESCRIPTORS, HEAD_BYTES, MODEL_SUFFIXES, identify, identify_parts
 
 PREFIX: Final = "extra."
 FOLDER_RECIPES: Final = {each.folder_file: each.recipe for each in DESCRIPTORS.values() if each.folder_file}
@@ -51,6 +53,8 @@ class _Found(NamedTuple):
     labels: tuple[str, ...]
     registered: int
     mmproj: str = ""
+    parts: Mapping[str, str] = {}
+    """Part of the model → its file."""
 
 
 class ExtraModels:
@@ -144,9 +148,10 @@ class ExtraModels:
         self._unreadable += len(every) - len(items)
         files = [item for item in items if item.name.lower().endswith(MODEL_SUFFIXES) and _is_true(item.is_file)]
         identities = {item.name: one for item in files if (one := self._identity(item, known)) is not None}
-        self._add_gguf(folder, {name: one for name, one in identities.items() if _is_gguf(name)}, depth)
-        for name in sorted(name for name in identities if not _is_gguf(name)):
-            self._add(folder, name.rpartition(".")[0], name, identities[name])
+        if not (depth and self._add_with_parts(folder, [item.name for item in files], identities)):
+            self._add_gguf(folder, {name: one for name, one in identities.items() if _is_gguf(name)}, depth)
+            for name in sorted(name for name in identities if not _is_gguf(name)):
+                self._add(folder, name.rpartition(".")[0], name, identities[name])
         if any(item.name == repository_files.GENAI_CONFIG and _is_true(item.is_file) for item in items):
             self._add(
                 folder,
@@ -178,6 +183,18 @@ class ExtraModels:
         self._identities[key] = identify(item.name, read_head(item.path))
         return self._identities[key]
 
+    def _add_with_parts(self, folder: Path, files: list[str], identities: dict[str, Identity]) -> bool:
+        """Add the files of one folder as one model of several files, if they are that; return whether they are."""
+        mains = [name for name, one in identities.items() if one.recipe and DESCRIPTORS[one.recipe].parts]
+        if len(mains) != 1 or len(files) > 1 + len(DESCRIPTORS[identities[mains[0]].recipe].parts):
+            return False
+        found = identities[mains[0]]
+        heads = {name: read_head(str(folder / name)) for name in files}
+        parts = {part: str(folder / name) for part, name in identify_parts(found.recipe, mains[0], heads).items()}
+        if parts:
+            self._add(folder, folder.name, mains[0], found, parts=parts)
+        return bool(parts)
+
     def _add_gguf(self, folder: Path, identities: dict[str, Identity], depth: int) -> None:
         """Add the GGUF models of one folder."""
         projectors = [name for name, one in identities.items() if repository_files.is_projector(name) or not one.recipe]
@@ -193,10 +210,21 @@ class ExtraModels:
             mmproj = str(folder / projectors[0]) if projectors and (alone or depth) else ""
             self._add(folder, folder.name if alone and depth else stem, file, identities[file], mmproj)
 
-    def _add(self, folder: Path, short: str, file: str, identity: Identity, mmproj: str = "") -> None:
+    def _add(
+        self,
+        folder: Path,
+        short: str,
+        file: str,
+        identity: Identity,
+        mmproj: str = "",
+        parts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         labels = ("custom", *(["vision"] if mmproj else []), *identity.labels)
         registered = self._modified[folder] // 10**9
-        self._found.append(_Found(short, folder / file, identity.recipe, labels, registered=registered, mmproj=mmproj))
+        recipe = identity.recipe
+        self._found.append(
+            _Found(short, folder / file, recipe, labels, registered=registered, mmproj=mmproj, parts=parts)
+        )
 
     # Naming
 
@@ -219,6 +247,7 @@ class ExtraModels:
                 registered=found.registered,
                 path=str(found.path),
                 mmproj=found.mmproj,
+                parts=dict(found.parts),
             )
         return entries
 

@@ -49,6 +49,18 @@ def test_values_and_their_origins(server: FakeServer, capsys: pytest.CaptureFixt
     assert server.asked[-1][:2] == ("GET", PATH)
 
 
+def test_the_parts_of_a_model(server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [*ANSWER["files"], {"path": "/models/ae.gguf", "size": 2_000_000, "part": "vae"}]
+    server.replies["GET", PATH] = Reply({**ANSWER, "files": files})
+    assert main(["show", "a/b:Q4"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[-3:] == [
+        ["SIZE", "PART", "FILE"],
+        ["1.5", "GB", "-", "/models/qwen.gguf"],
+        ["2.0", "MB", "vae", "/models/ae.gguf"],
+    ]
+
+
 @pytest.mark.parametrize(("origin", "shown"), [("program", "a program"), ("server", "another server")])
 def test_what_has_no_files_is_not_called_downloaded(
     server: FakeServer, capsys: pytest.CaptureFixture[str], origin: str, shown: str

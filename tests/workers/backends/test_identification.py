@@ -14,7 +14,7 @@ from gguf import PoolingType
 from tests.support.models import diffusion_gguf
 from tests.support.models.tiny_models import adapters, tiny_models
 from workers.backends.recipe import Identity
-from workers.backends.registry import HEAD_BYTES, identify
+from workers.backends.registry import HEAD_BYTES, identify, identify_parts
 from workers.files.safetensors import tensor_names
 
 EMBEDDINGS, RERANKING = Identity("llamacpp", ("embeddings",)), Identity("llamacpp", ("reranking",))
@@ -98,6 +98,55 @@ def test_safetensors_files(tmp_path: Path) -> None:
     for names in (["model.layers.0.mlp.weight"], ["lora_unet_x.alpha"], ["decoder.conv_in.weight"], []):
         (tmp_path / "other.safetensors").write_bytes(safetensors(*names))
         assert of(tmp_path / "other.safetensors") is None
+
+
+CLIP = [f"text_model.encoder.layers.{number}.mlp.fc1.weight" for number in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("names", "part"),
+    [
+        (["decoder.conv_in.weight", "encoder.conv_in.weight"], "vae"),
+        (["decoder.conv1.weight", "decoder.middle.0.residual.0.gamma"], "vae"),
+        (["decoder.layers.0.weight"], "tae"),
+        (CLIP[:12], "clip_l"),
+        (CLIP, "clip_g"),
+        (["encoder.block.0.layer.0.SelfAttention.k.weight"], "t5xxl"),
+        (["model.embed_tokens.weight"], "text_encoder"),
+        (["lora_unet_x.alpha"], ""),
+        (["double_blocks.0.x"], ""),
+        ([], ""),
+    ],
+)
+def test_parts_are_known_by_their_tensors(names: list[str], part: str) -> None:
+    heads = {"main.safetensors": safetensors("double_blocks.0.x"), "a.safetensors": safetensors(*names)}
+    assert identify_parts("sd-cpp", "main.safetensors", heads) == ({part: "a.safetensors"} if part else {})
+    assert identify_parts("llamacpp", "main.safetensors", heads) == {}
+    twice = {**heads, "b.safetensors": heads["a.safetensors"]}
+    assert identify_parts("sd-cpp", "main.safetensors", twice) == {}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "part"),
+    [
+        ("qwen3", "text_encoder"),
+        ("qwen2vl", "text_encoder"),
+        ("t5encoder", "t5xxl"),
+        ("clip", "llm_vision"),
+        ("bert", ""),
+    ],
+)
+def test_parts_are_known_by_their_architecture(tmp_path: Path, architecture: str, part: str) -> None:
+    write_gguf(tmp_path / "a.gguf", architecture)
+    heads = {"m.safetensors": safetensors("double_blocks.0.x"), "a.gguf": (tmp_path / "a.gguf").read_bytes()}
+    assert identify_parts("sd-cpp", "m.safetensors", heads) == ({part: "a.gguf"} if part else {})
+
+
+def test_a_whole_model_gets_only_another_decoder() -> None:
+    whole, vae = safetensors("model.diffusion_model.input_blocks.0.x"), safetensors("decoder.conv_in.weight")
+    heads = {"m.safetensors": whole, "v.safetensors": vae}
+    assert identify_parts("sd-cpp", "m.safetensors", heads) == {"vae": "v.safetensors"}
+    assert identify_parts("sd-cpp", "m.safetensors", {**heads, "c.safetensors": safetensors(*CLIP)}) == {}
 
 
 @pytest.mark.parametrize("head", [b"", b"GGUF", b"GGUF\3\0\0\0", b"GGUF" + b"\xff" * 60, b"lmgg", b"\0" * 4096])

@@ -23,6 +23,7 @@ from workers.backends.program_backend import SingleSlotBackend
 from workers.backends.recipe import Recipe
 from workers.backends.sdcpp import flags, image_request
 from workers.backends.sdcpp.descriptor import DESCRIPTOR, EDITS, SUFFIXES, identify
+from workers.backends.sdcpp.parts import identify_part, may_have
 from workers.files import gguf, safetensors
 
 PROCESS_BYTES: Final = 40 * 1024**2
@@ -197,4 +198,4 @@ def check_whole(path: Path) -> None:
         safetensors.check(path)
 
 
-RECIPE: Final = Recipe(DESCRIPTOR, SdCppBackend, flags.FLAGS, None, identify, SUFFIXES)
+RECIPE: Final = Recipe(DESCRIPTOR, SdCppBackend, flags.FLAGS, None, identify, SUFFIXES, identify_part, may_have)

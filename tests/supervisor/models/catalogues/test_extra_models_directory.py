@@ -84,6 +84,27 @@ def test_the_header_of_a_file_decides_what_the_model_is(make: MakeModels, extra:
     assert models.entry("extra.embed-rerank-sd").type == "llm", "its name says nothing"
 
 
+def test_a_folder_with_a_model_and_its_parts_is_one_model(make: MakeModels, extra: Path) -> None:
+    (extra / "ovis").mkdir()
+    diffusion_gguf.write(extra / "ovis")
+    models = make()
+    assert extra_ids(models) == ["extra.ovis"]
+    spec = models.spec("extra.ovis", {})
+    assert (spec.recipe, spec.type) == ("sd-cpp", "image")
+    files = {name: extra / "ovis" / f"{name}.gguf" for name in ("dit", "llm", "tae")}
+    assert (spec.path, spec.parts) == (str(files["dit"]), {"text_encoder": str(files["llm"]), "tae": str(files["tae"])})
+    assert spec.size == sum(path.stat().st_size for path in files.values())
+
+    # Nothing is guessed of a folder in which something else is as well, or one part twice.
+    bert_gguf.write(extra / "ovis" / "other.gguf", "x", ranks=False, seed=1)
+    assert models.find("extra.ovis") is None
+    (extra / "ovis" / "other.gguf").unlink()
+    assert models.find("extra.ovis") is not None
+    files["tae"].rename(extra / "tae.gguf")
+    files["llm"].rename(extra / "llm.gguf")
+    assert models.spec("extra.ovis", {}).parts == {}
+
+
 def test_adapters_are_not_models_and_change_no_name(make: MakeModels, extra: Path) -> None:
     bert_gguf.write(extra / "one.gguf", "x", ranks=False, seed=1)
     (extra / "folder").mkdir()
