@@ -3,7 +3,7 @@
 OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models, moderations; /realtime
 Responses  the same prefixes: OpenAI's responses, and those that are stored
 Lemonade   the same prefixes: load, unload, pin, pull, downloads, delete, install, uninstall, params, health, stats, system-info,
-           system-stats; /logs/stream
+           system-stats, models/check-updates; /logs/stream
 Anthropic  the same prefixes: messages, messages/count_tokens
 llama.cpp  the same prefixes, and none: tokenize, detokenize, apply-template, reranking, slots
            without a prefix only: completion, infill, embedding, props

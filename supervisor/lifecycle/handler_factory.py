@@ -27,6 +27,7 @@ from supervisor.handlers.reported_nodes import OneMachine
 from supervisor.handlers.server_state import HealthReports, LogReaders, StatsCalls
 from supervisor.handlers.system_info import SystemInspection
 from supervisor.handlers.system_stats import SystemStatsCalls
+from supervisor.handlers.update_checks import UpdateChecks
 from supervisor.handlers.usage import UsageCalls
 from supervisor.lifecycle.components import Components
 from supervisor.metrics.collection import MetricsCollections
@@ -287,5 +288,14 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         changed=components.nodes.backends_changed,
         now=components.loop.now,
     )
+    updates = UpdateChecks(
+        settings=components.settings,
+        models=components.models,
+        recipes=known.recipes,
+        devices=inspection.devices,
+        loop=components.loop,
+        jobs=jobs,
+        calls=calls,
+    )
     taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
-    return [inspection.handlers(), installs.handlers(), components.devices.handlers()], taken_over
+    return [inspection.handlers(), installs.handlers(), updates.handlers(), components.devices.handlers()], taken_over

@@ -18,6 +18,7 @@ from gateway.api.lemonade import (
     stats,
     system_info,
     system_stats,
+    update_checks,
 )
 from gateway.bus.session import SupervisorSession
 from gateway.logs.stream import LogStreamResource
@@ -43,6 +44,7 @@ class LemonadeDialect(Dialect):
                 install,
                 system_info,
                 system_stats,
+                update_checks,
             ),
             **preview_load.routes(session),
         }

@@ -57,7 +57,7 @@ def fetch(wanted: Mapping[str, tuple[HubCheckpoint, CheckpointSource]], progress
         with _explained(part, checkpoint.repo):
             revision, found = list_repository(checkpoint.repo)
             blobs = Path(constants.HF_HUB_CACHE) / checkpoint.folder / "blobs"
-            listed.append(_Listed(part, checkpoint.repo, revision, _wanted(checkpoint, source, found), blobs))
+            listed.append(_Listed(part, checkpoint.repo, revision, wanted_files(checkpoint, source, found), blobs))
     missing = sum(_missing(each.blobs, remote) for each in listed for remote in each.files)
     disk.require_free_space(listed[0].blobs, missing)
     files = sum(len(each.files) for each in listed)
@@ -97,7 +97,8 @@ def _transfer(listed: _Listed, before: int, files: int, progress: DownloadProgre
         _file(listed.repo, name)
 
 
-def _wanted(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[RemoteFile]) -> list[RemoteFile]:
+def wanted_files(checkpoint: HubCheckpoint, source: CheckpointSource, found: list[RemoteFile]) -> list[RemoteFile]:
+    """Return the files of a repository that a checkpoint means, its main one first; raises :class:`SourceError`."""
     names = [remote.name for remote in found]
     wanted = repository_files.choose_files(names, checkpoint.variant)
     if not wanted:
