@@ -86,11 +86,28 @@ def install(python: Path, project: Path, *program: str, **pip_options: str) -> t
     return done.returncode, done.stdout, done.stderr
 
 
-def test_one_line_says_what_is_installed(python: Path, project: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "needed-1.0-py3-none-any.whl", "w") as wheel:
+def write_needed(folder: Path) -> None:
+    """Write a wheel of the package ``needed``."""
+    with zipfile.ZipFile(folder / "needed-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("needed-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: needed\nVersion: 1.0\n")
         wheel.writestr("needed-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr("needed-1.0.dist-info/RECORD", "")
+
+
+def test_an_extra_is_installed_without_its_project(python: Path, tmp_path: Path) -> None:
+    write_needed(tmp_path)
+    (tmp_path / "setup.cfg").write_text("[options.extras_require]\ndocs =\n    # A comment.\n    needed >= 1.0, < 2\n")
+    code, _, problem = install(python, tmp_path / "setup.cfg[docs]", no_index="1", find_links=str(tmp_path))
+    assert (code, problem) == (0, "")
+    listed = subprocess.run(
+        [python, "-m", "pip", "list"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert "needed" in listed
+    assert "toy" not in listed
+
+
+def test_one_line_says_what_is_installed(python: Path, project: Path, tmp_path: Path) -> None:
+    write_needed(tmp_path)
     expected = install(python, project, no_index="1", find_links=str(tmp_path))
     assert expected == (0, f"Installing a toy into {folder(python)}; this happens once.\n", "")
 

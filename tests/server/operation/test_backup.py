@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -20,10 +20,20 @@ from tests.support.configuration_file import ConfiguredServer
 from tests.support.server import ROOT
 from tests.support.waiting import wait_for
 
+if TYPE_CHECKING:
+    import openai
+
 PAGE: Final = (ROOT / "docs" / "backup.md").read_text()
 ADMIN: Final = "an-admin-key"
 MODEL: Final = "extra.tiny-chat"
+UPLOAD: Final = b'{"custom_id":"1"}\n' * 100_000
 CHAT: Final = {"model": "luna", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+
+
+def client_of(server: ConfiguredServer, key: str) -> openai.OpenAI:
+    import openai  # noqa: PLC0415 - it takes a second to import
+
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key=key, max_retries=0, timeout=30)
 
 
 def follow(chapter: str, state: Path, config: Path, backup: Path) -> None:
@@ -48,6 +58,8 @@ def changing(server: ConfiguredServer) -> Iterator[None]:
             number += 1
             saved = server.client.post("/v1/params", {"top_k": number}, **server.admin_headers)
             answer = server.client.post("/v1/chat/completions", CHAT, **server.admin_headers)
+            with client_of(server, ADMIN) as admin:
+                admin.files.delete(admin.files.create(file=b"{}" * 1_000_000, purpose="batch").id)
             failures.extend(each.status for each in (saved, answer) if each.status != 200)
 
     thread = threading.Thread(target=change)
@@ -75,13 +87,16 @@ def test_a_running_server_is_saved_and_restored_elsewhere(tmp_path: Path) -> Non
         admin, state = server.admin_headers, Path(server.settings.state_dir)
         added = server.client.post("/internal/keys", {"name": "team", "tokens_per_day": 100_000}, **admin)
         assert added.status == 200, added.json()
-        team = {"Authorization": f"Bearer {added.json()['key']}"}
+        key = added.json()["key"]
+        team = {"Authorization": f"Bearer {key}"}
         options = {"model_name": MODEL, "ctx_size": 1024, "save_options": True}
         assert server.client.post("/v1/load", options, **admin).status == 200
         assert server.client.post("/api/copy", {"source": MODEL, "destination": "luna"}, **admin).status == 200
         for _ in range(3):
             assert server.client.post("/v1/chat/completions", CHAT, **team).status == 200
         wait_for(lambda: requests_in(state / "usage.sqlite3", "team") == 3, "the usage is on the disk")
+        with client_of(server, key) as client:
+            file = client.files.create(file=UPLOAD, purpose="batch").id
         config = tmp_path / "etc"
         config.mkdir()
         shutil.copy(server.file, config)
@@ -97,6 +112,8 @@ def test_a_running_server_is_saved_and_restored_elsewhere(tmp_path: Path) -> Non
         (model,) = server.health()["all_models_loaded"]
         assert (model["model_name"], model["recipe_options"]["ctx_size"], model["pinned"]) == (MODEL, 1024, True)
         assert server.client.get("/v1/params", **admin).json()["set"] == ["top_k"]
+        with client_of(server, key) as client:
+            assert [(each.id, client.files.content(each.id).read()) for each in client.files.list()] == [(file, UPLOAD)]
         usage = Path(server.settings.state_dir) / "usage.sqlite3"
         wait_for(lambda: requests_in(usage, "team") == 4, "the usage goes on where the backup ended")
         assert server.health()["status"] == "ok"
