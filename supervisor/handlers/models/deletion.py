@@ -230,7 +230,9 @@ class Deletions:
         model = self._scheduler.view.model(entry.name)
         if model is not None and model.worker:
             return True
-        wanted = plan_deletion(entry, [], self._settings.cache_dir, set()).order
+        # Parts that are here may all be those of other models.
+        others = models.others(entry) if entry.checkpoints and not models.downloaded(entry) else []
+        wanted = plan_deletion(entry, others, self._settings.cache_dir, set()).order
         return bool(wanted.files or any(_partial_files(Path(each)) for each in wanted.repositories))
 
     def _planned(self, entry: CatalogueEntry) -> Deleted:

@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import StartServer
 from tests.fake_engines.llama_server import program
 from tests.support.fakes.hub import Hub, gguf
-from tests.support.images import pictures
+from tests.support.images import pictures, safetensors
 from tests.support.server import LemonbusServer
 from workers.backends.sdcpp.flags import PACKAGE
 
@@ -51,6 +51,10 @@ def _repositories(files: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
         "shop/b": {"dit.gguf": files["dit"]},
         "shop/encoder": {"t-Q4_0.gguf": gguf(50), "t-Q8_0.gguf": files["llm"]},
         "shop/decoder": {"split/tae.gguf": files["tae"]},
+        # What the catalogue's Qwen-Image-GGUF is made of
+        "unsloth/Qwen-Image-GGUF": {"qwen-image-Q4_K_M.gguf": gguf(700, 4)},
+        "unsloth/Qwen2.5-VL-7B-Instruct-GGUF": {"Qwen2.5-VL-7B-Instruct-UD-Q4_K_XL.gguf": gguf(800, 5)},
+        "Comfy-Org/Qwen-Image_ComfyUI": {"split_files/vae/qwen_image_vae.safetensors": safetensors()},
     }
 
 
@@ -143,3 +147,15 @@ def test_a_part_that_is_missing_is_named(server: PictureServer) -> None:
     server.hub.transfers.clear()
     assert client.post("/v1/load", {"model_name": "user.A"}).status == 200
     assert [file for file, _ in server.hub.transfers] == ["split/tae.gguf"]
+
+
+def test_a_model_of_the_catalogue_whose_parts_another_one_has_is_not_here(server: PictureServer) -> None:
+    client = server.lemonbus.client
+    assert client.post("/v1/pull", {"model_name": "Qwen-Image-GGUF"}).status == 200
+    listed = {each["id"]: each["downloaded"] for each in client.get("/v1/models?show_all=true").json()["data"]}
+    assert (listed["Qwen-Image-GGUF"], listed["Qwen-Image-2512-GGUF"]) == (True, False)
+    assert client.post("/v1/delete", {"model_name": "Qwen-Image-2512-GGUF"}).status == 404
+    used = {each["name"]: each for each in client.get("/internal/disk-usage").json()["items"]}
+    assert "Qwen-Image-2512-GGUF" not in used
+    deleted = client.post("/v1/delete", {"model_name": "Qwen-Image-GGUF"}).json()
+    assert (deleted["files_removed"], deleted["kept_for"]) == (3, [])
