@@ -40,6 +40,8 @@ class Code(enum.StrEnum):
     RATE_LIMITED = "rate_limit_exceeded"
     QUOTA = "insufficient_quota"
     OVERLOADED = "overloaded"
+    BATCH_WAITS = "batch_waits"
+    """A request of a batch has to wait: other requests need the model, or others that were just used would have to leave for it."""
     STARTING = "starting"
     DRAINING = "draining"
     DRAINED = "drained"
@@ -108,6 +110,7 @@ HTTP_ERRORS: Final[dict[Code, _HttpError]] = {
     Code.RATE_LIMITED: _HttpError(429, "rate_limit_error"),
     Code.QUOTA: _HttpError(429, "insufficient_quota"),
     Code.OVERLOADED: _HttpError(503, _BUSY),
+    Code.BATCH_WAITS: _HttpError(503, _BUSY),
     Code.STARTING: _HttpError(503, _BUSY),
     Code.DRAINING: _HttpError(503, _BUSY),
     Code.DRAINED: _HttpError(503, _BUSY),

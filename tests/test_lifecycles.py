@@ -12,6 +12,7 @@ import pytest
 
 from gateway.requests import admission_states
 from protocol import worker_states
+from protocol.batches import batch_states
 from supervisor.handlers import upgrade
 from supervisor.keeper import process_states, upgrade_steps
 from supervisor.lifecycle import fork_server, succession
@@ -25,6 +26,7 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "lifecycles.md"
 LIFECYCLES: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = {
     "A worker": worker_states.TRANSITIONS,
     "A model": model_states.TRANSITIONS,
+    "A batch": batch_states.TRANSITIONS,
     "The server": process_states.SERVER,
     "A supervisor": process_states.SUPERVISOR,
     "A fork server": process_states.FORK_SERVER,

@@ -6,6 +6,7 @@ Without keys, it checks the page that sent the request.
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Final
 
 import falcon
@@ -14,7 +15,8 @@ from gateway.access.foreign_origins import ForeignOriginCheck
 from gateway.access.key_ring import KeyRing
 from gateway.access.presented_key import presented_key
 from gateway.access.scopes import Scope, handled_as, needed_scope, suffices_for_monitor
-from gateway.http.request_context import is_open, request_context
+from gateway.http.request_context import RequestContext, is_open, request_context
+from protocol.batches import credential
 from protocol.config.api_keys import ApiKey
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
@@ -35,12 +37,16 @@ class AccessCheck:
     def __init__(self, settings: Settings) -> None:
         """Read the keys of the settings and the file."""
         self.keys = KeyRing(settings)
+        self._runtime = Path(settings.runtime_dir)
         self._origins = ForeignOriginCheck(settings.host, settings.allowed_hosts, settings.cors_origins)
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
         """Find the key, and whether the caller is an administrator."""
         context = request_context(req.env)
         context.keys_needed = self.keys.required()
+        if credential.ENVIRON_KEY in req.env:
+            self._admit_batch(req.env[credential.ENVIRON_KEY], context)
+            return
         if not context.keys_needed:
             context.check_admin = partial(self._origins.is_admin, req)
             context.check_change = partial(self._origins.check_change, req)
@@ -51,6 +57,15 @@ class AccessCheck:
         context.check_change = partial(_check_scope, key, Scope.ADMIN)
         if key.allows(Scope.ADMIN):
             context.check_admin = _always
+
+    def _admit_batch(self, header: str, context: RequestContext) -> None:
+        """Let a line of a batch do what its owner's key may do now. Raises ``unauthorized``."""
+        owner = credential.owner_of(header, self._runtime)
+        if owner is None:
+            raise Failure(Code.UNAUTHORIZED, f"{credential.HEADER} is only for this server's own requests").raised()
+        context.batch = True
+        if context.keys_needed:
+            context.api_key = self.keys.owner(owner)
 
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: object, _params: dict[str, Any]

@@ -67,6 +67,7 @@ class RequestDispatcher:
             reservation,
             context.withdrawal,
             self._counts.labels(context.route).dialect,
+            batch=context.batch,
         )
         if logs.trace_enabled():
             fields = {"request_id": request.label, "endpoint": request.endpoint, "model": request.model}

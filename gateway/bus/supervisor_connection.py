@@ -249,6 +249,7 @@ class SupervisorConnection:
                 digest=request.digest,
                 via=request.via,
                 dialect=exchange.dialect,
+                batch=exchange.batch,
             ),
             b"" if exchange.spool else request.body,
             must_arrive=must_arrive,

@@ -33,7 +33,7 @@ PAGE_FILES: Final = "/page/"
 _MONITORING_PATHS: Final = (*_PROBE_PATHS, "/logs/stream", "/metrics")
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log. An engine's last output is also in its worker's line, and its end says most."""
-_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING, Code.DRAINED})
+_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING, Code.DRAINED, Code.BATCH_WAITS})
 
 
 def is_monitoring(path: str) -> bool:
@@ -111,6 +111,8 @@ class RequestContext(msgspec.Struct, eq=False):
     """The caller's key; None if the server has no keys."""
     keys_needed: bool = False
     """Whether the server has keys."""
+    batch: bool = False
+    """Whether it is a line of a batch, which the server itself sends as the batch's owner."""
     exchange: Exchange | None = None
     """What the supervisor reported about an inference request; None for all others."""
     reservation: Reservation | None = None
@@ -157,6 +159,11 @@ class RequestContext(msgspec.Struct, eq=False):
         """Whether answers may show an engine's last output."""
         return self.check_admin()
 
+    @property
+    def waits_for_slot(self) -> bool:
+        """Whether it is a line of a batch that is sent again later: not a failure, and not worth counting."""
+        return self.failure is not None and self.failure.code is Code.BATCH_WAITS
+
     def check_access(self) -> None:
         """If the request may not go on, raise the reason."""
         if failure := self.withdrawal(""):
@@ -189,7 +196,7 @@ class RequestContext(msgspec.Struct, eq=False):
         """Return the level of the request's log line: for our own failures, for normal requests, or for a monitor's and a page's files."""
         if self.failure is not None and self.failure.http_status >= 500 and self.failure.code not in _EXPECTED:
             return "warning"
-        return "debug" if is_monitoring(path) or path.startswith(PAGE_FILES) else "info"
+        return "debug" if self.waits_for_slot or is_monitoring(path) or path.startswith(PAGE_FILES) else "info"
 
     def log_fields(self) -> dict[str, Any]:
         """Return the fields of its log line that only the application knows."""

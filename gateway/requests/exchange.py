@@ -79,6 +79,7 @@ class RequestExchange:
         "_limits_lost",
         "_returns",
         "attempt",
+        "batch",
         "caller",
         "cut",
         "dialect",
@@ -111,10 +112,11 @@ class RequestExchange:
         reservation: int = 0,
         withdrawal: Callable[[str], Failure | None] = never_withdrawn,
         dialect: str = "",
+        batch: bool = False,
     ) -> None:
         """Prepare; nothing is sent before :meth:`begin`.
 
-        ``withdrawal``: see :class:`~gateway.http.request_context.RequestContext`. ``dialect``: as in ``SubmitRequest``.
+        ``withdrawal``: see :class:`~gateway.http.request_context.RequestContext`. ``dialect``, ``batch``: as in ``SubmitRequest``.
         """
         self._dispatcher = dispatcher
         self.request = request
@@ -122,7 +124,7 @@ class RequestExchange:
         self.download_refusal = download_refusal
         self.reservation = reservation
         self.withdrawal = withdrawal
-        self.dialect = dialect
+        self.dialect, self.batch = dialect, batch
         self.queue_status: QueueStatus | None = None
         """Its position in the queue when it came; None if it was granted at once."""
         self.rate_limits: RateLimits | None = None

@@ -75,6 +75,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The lemonbus servers that have passed the request on, each by the id of its run, so that it does not go round in a circle."""
     dialect: str = ""
     """The API family of its route, to be shown."""
+    batch: bool = False
+    """Whether it is a line of a batch: it gets a slot only if no other request needs it, and gives it back to one that does."""
 
 
 # The new supervisor has no reservation for the request, so it is counted when it comes.

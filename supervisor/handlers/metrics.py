@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from protocol import RELEASE
 from protocol.config.settings import Settings
+from protocol.messages.batches import BatchFigures
 from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.metrics import GetMetrics, MetricsCollected, RequestsObserved
 from protocol.messages.peers import Peer
@@ -51,11 +52,12 @@ class ServerSnapshots:
         key_limits: Callable[[], list[RemainingLimit]],
         machine: Callable[[], MachineSnapshot],
         nodes: ReportedNodes,
+        batches: Callable[[], BatchFigures | None],
     ) -> None:
         """``peers`` returns the processes on the bus, ``known`` a model by its registered name; the others the present state."""
         self._peers, self._processes, self._known = peers, processes, known
         self._view, self._counters, self._record = view, counters, record
-        self._key_limits, self._nodes = key_limits, nodes
+        self._key_limits, self._nodes, self._batches = key_limits, nodes, batches
         self._loads, self._failed, self._key_expiries, self._machine = loads, failed, key_expiries, machine
 
     def take(self, engines: list[EngineMetrics], measured: Iterable[str]) -> ServerSnapshot:
@@ -90,6 +92,7 @@ class ServerSnapshots:
             drained=self._record.drained,
             key_expiries=self._key_expiries(),
             nodes=self._nodes.several(),
+            batches=self._batches(),
         )
 
     def _short_names(self, models: Iterable[str]) -> dict[str, str]:

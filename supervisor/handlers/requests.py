@@ -83,7 +83,7 @@ class InferenceRequests:
         if message.retry_reason:
             self._metrics.attempt_retried(message.retry_reason)
             self._accounting.take_back(key._replace(attempt=message.attempt - 1))
-        elif message.caller is not None and not message.reservation and message.earlier is None:
+        elif message.caller is not None and not (message.reservation or message.batch) and message.earlier is None:
             self._metrics.request_submitted(message.caller.key)
         try:
             if message.endpoint in ENGINE_STATE_ENDPOINTS:
@@ -92,6 +92,8 @@ class InferenceRequests:
                 if self._record.drained and not _accepted_before(message):
                     raise SERVER_DRAINED.raised()
                 target = self._targets.of_request(message)
+                if message.batch:
+                    self._admit_of_batch(message, target)
                 if not message.model and (entry := self._models.known(target.name)):
                     message = structs.replace(message, model=entry.short_name)  # its answer says which model it is from
                 run = partial(self._submit_to_scheduler, key, message, payload, target)
@@ -101,6 +103,14 @@ class InferenceRequests:
                 self._admission.admit(key, message.caller, run, reservation, admitted=admitted)
         except LemonbusError as problem:
             self._scheduler.refuse(key, problem.failure)
+
+    def _admit_of_batch(self, message: SubmitRequest, target: ModelTarget) -> None:
+        """Raise ``batch_waits`` if a line of a batch cannot run now. It comes again, so it has not counted for its key."""
+        if not _accepted_before(message):
+            if held := self._scheduler.batch_refusal(message, target.name):
+                raise held.raised()
+            if message.caller is not None:
+                self._metrics.request_submitted(message.caller.key)
 
     def _reserve(self, peer: str, message: ReserveRequest, _payload: bytes) -> None:
         """If a coming request would be refused, refuse it now; else count it against the limits of its key."""

@@ -11,6 +11,7 @@ from protocol.messages.node_reports import DrainNode, ListNodes
 from protocol.runtime import logs
 from supervisor.backends.inventory import BackendInventory
 from supervisor.handlers.backends import BackendJobs
+from supervisor.handlers.batches import BatchJobs
 from supervisor.handlers.disk_usage import DiskCalls
 from supervisor.handlers.metrics import MetricsCalls, ServerSnapshots
 from supervisor.handlers.models.deletion import Deletions
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 log = logs.get_logger()
 
 
-def server_handlers(components: Components, other_versions: OtherVersions) -> list[dict[type, Handler]]:
+def server_handlers(
+    components: Components, other_versions: OtherVersions, batches: BatchJobs
+) -> list[dict[type, Handler]]:
     """Return the handlers of calls about the server as a whole. ``other_versions``: processes that an upgrade has left."""
     settings, loop, bus, peers = components.settings, components.loop, components.bus, components.peers
     models, view, processes = components.models, components.scheduler.view, components.placement
@@ -67,6 +70,7 @@ def server_handlers(components: Components, other_versions: OtherVersions) -> li
         ),
         key_limits=lambda: components.admission.remaining(components.key_file.limited),
         nodes=nodes,
+        batches=lambda: batches.figures,
     )
     unenforced = [f"{each.setting}: {each.text}" for each in limit_warnings(settings)]
 
@@ -259,6 +263,18 @@ def model_handlers(components: Components, sampling: SamplingDefaultsCalls) -> l
         sampling,
     )
     return [each.handlers() for each in made]
+
+
+def batch_jobs(components: Components) -> BatchJobs:
+    """Return what keeps a job for batches running."""
+    return BatchJobs(
+        settings=components.settings,
+        loop=components.loop,
+        jobs=components.jobs,
+        bus=components.bus,
+        calls=components.calls,
+        closing=lambda: components.scheduler.view.closing,
+    )
 
 
 def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]], dict[type, TakeOverJob]]:

@@ -57,11 +57,13 @@ class Supervisor:
         pulls: dict[type, TakeOverJob] = {StartPull: components.downloads.take_over}
         self._job_kinds = {**pulls, **machine_jobs, **components.nodes.job_kinds()}
         """Type of an order → what takes over an earlier supervisor's job with such an order."""
+        self._batches = handler_factory.batch_jobs(components)
         tables = [
             *self._peer_handlers(),
+            self._batches.handlers(),
             *handler_factory.model_handlers(components, sampling),
             *about_the_machine,
-            *handler_factory.server_handlers(components, self._peer_components.other_versions),
+            *handler_factory.server_handlers(components, self._peer_components.other_versions, self._batches),
         ]
         components.messages.add(merge_handlers(tables))
         self.preload = ModelPreload(
@@ -118,6 +120,7 @@ class Supervisor:
         messages.when_serving(self.components.devices.start)
         messages.when_serving(self._watch_memory)
         messages.when_serving(self.components.remote_lists.start)
+        messages.when_serving(self._batches.start)
         messages.when_serving(self.components.nodes.start)
         self.components.gateway.start()
         if messages.transition is None:

@@ -10,6 +10,8 @@ from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from protocol.batches.batch_states import ENDED, BatchState
+from protocol.messages.batches import BatchFigures
 from protocol.messages.health import LoadInProgress
 from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.models.memory import HOST, Capacity
@@ -61,6 +63,8 @@ def own_families(prefix: str, metrics: ServerMetrics, now: ServerSnapshot) -> It
     yield from _failure_families(prefix, metrics, now)
     yield from _process_families(prefix, now)
     yield from _machine_families(prefix, now)
+    if now.batches is not None:
+        yield from _batch_families(prefix, now.batches)
     if now.nodes:
         yield from _node_families(prefix, now.nodes)
 
@@ -193,6 +197,16 @@ def _machine_families(prefix: str, now: ServerSnapshot) -> Iterator[Family]:
     yield _gauge(f"{prefix}disk_free_bytes", "Space left on the disk of a directory", "directory", free_disk)
     disk_sizes = {name: each.size for name, each in disks.items()}
     yield _gauge(f"{prefix}disk_size_bytes", "Size of the disk of a directory", "directory", disk_sizes)
+
+
+def _batch_families(prefix: str, batches: BatchFigures) -> Iterator[Family]:
+    states = {state.value: float(batches.open.get(state, 0)) for state in BatchState if state not in ENDED}
+    yield _gauge(f"{prefix}batches", "Batches that have not ended, by their state", "state", states)
+    ended: dict[Labels, float] = {(state,): number for state, number in batches.ended.items()}
+    yield Family(f"{prefix}batches_ended_total", "counter", "Batches that have ended, by how", ("state",), ended)
+    lines: dict[Labels, float] = {(result,): number for result, number in batches.lines.items()}
+    about = "Requests of batches that have a result"
+    yield Family(f"{prefix}batch_requests_total", "counter", about, ("result",), lines)
 
 
 def _node_families(prefix: str, nodes: Sequence[NodeReport]) -> Iterator[Family]:

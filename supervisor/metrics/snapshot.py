@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from protocol.messages.batches import BatchFigures
 from protocol.messages.devices import DeviceReading
 from protocol.messages.health import DiskSpace, FailedModel, LoadInProgress
 from protocol.messages.node_reports import NodeReport
@@ -95,3 +96,5 @@ class ServerSnapshot(NamedTuple):
     """Name of an API key that expires → when, in Unix seconds."""
     nodes: Sequence[NodeReport] = ()
     """The machines of the server; none if there is only one."""
+    batches: BatchFigures | None = None
+    """None if there was none since the supervisor's start."""

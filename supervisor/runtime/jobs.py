@@ -79,6 +79,10 @@ class Jobs:
         if job in self._names:
             self._placement.give_up(job)
 
+    def has_order(self, job: str) -> bool:
+        """Return whether a job has said Hello, and so has its order."""
+        return self._peers.get(job) is not None
+
     def send_order(self, job: str) -> None:
         """Send its order to a job that has said Hello and has none."""
         order = self._orders.get(job)

@@ -15,7 +15,7 @@ from supervisor.scheduler.inputs import ModelTarget
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.queue import admission, answers
 from supervisor.scheduler.queue.grants import free_weight, grant, may_read, send_run
-from supervisor.scheduler.queue.work_items import PendingCall, QueuedRequest
+from supervisor.scheduler.queue.work_items import BATCH_ORDER, PendingCall, QueuedRequest
 from supervisor.scheduler.replicas import replica_choice
 from supervisor.scheduler.scheduled_model import ScheduledModel, needs_new_engine
 from supervisor.scheduler.state import SchedulerState
@@ -30,7 +30,7 @@ def request_submitted(
     if request.age is not None and _known_already(state, key, target.name):
         return
     model = known_models.find_or_add(state, target)
-    order = model.replica_set.take_returning(key) or next(state.order)
+    order = model.replica_set.take_returning(key) or next(state.order) + (BATCH_ORDER if request.batch else 0)
     waiting = QueuedRequest(key, request, payload, order, now - (request.age or 0.0))
     if refused := state.crashes.refusal(model.name, request, now):
         state.refuse(key, refused)

@@ -26,7 +26,7 @@ from supervisor.scheduler.loads.refusals import release_if_checked
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.nodes.node_comparisons import look_again_by
 from supervisor.scheduler.nodes.reservations import EvictionClaim
-from supervisor.scheduler.queue import answers
+from supervisor.scheduler.queue import answers, batches
 from supervisor.scheduler.queue.grants import ALONE_S, ANNOUNCED_AFTER_S, announce_queued, grant_queued
 from supervisor.scheduler.replicas import replica_choice, replication
 from supervisor.scheduler.replicas.replica_choice import OpenReplica
@@ -71,6 +71,7 @@ def _reconcile(state: SchedulerState, due: list[ReplicaSet], nodes: list[Schedul
         claim = state.claims.get(model.key)
         _drain_or_resume(state, model, claim)
         _grant(state, model, state.claims, now)
+        batches.give_way(state, model)
         _finish_drain(state, model, claim, now)
         announce_queued(state, model, now)
         progress.note_beginning(model, now)

@@ -31,6 +31,7 @@ from supervisor.scheduler.loads import dry_runs
 from supervisor.scheduler.memory import memory_events, pressure
 from supervisor.scheduler.nodes import node_events
 from supervisor.scheduler.policy import PolicySource
+from supervisor.scheduler.queue import batches
 from supervisor.scheduler.recovery import recovery_events
 from supervisor.scheduler.recovery.recovery_events import RunningWorker, World
 from supervisor.scheduler.state import SchedulerState
@@ -84,6 +85,10 @@ class Scheduler:
     ) -> None:
         """A gateway wants a request run."""
         client_events.request_submitted(self._state, key, request, payload, target=target, now=now)
+
+    def batch_refusal(self, request: SubmitRequest, model: str) -> Failure | None:
+        """Return why a line of a batch has to wait, None if it may be submitted. ``model``: the registered name."""
+        return batches.refusal(self._state, model, request)
 
     def state_read(self, key: RequestKey, request: SubmitRequest, payload: bytes, name: str) -> None:
         """A gateway wants to read the state of the engine of a loaded model, given by its registered name."""

@@ -9,6 +9,7 @@ from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
 from gateway.api.openai import (
     audio,
+    batches,
     completions,
     embeddings,
     files,
@@ -48,7 +49,7 @@ class OpenAIDialect(Dialect):
         # llama-server answers chats with and without a prefix, and Lemonade live audio.
         unprefixed: Routes = {f"/{path}": routes[path] for path in ("chat/completions", "realtime")}
         unprefixed["/tts"] = speech.TtsResource(session)
-        declared = resources(session, files, models, unsupported, voices)
+        declared = resources(session, batches, files, models, unsupported, voices)
         uploads = versioned({"files": files.FilesResource(session)})
         return {**unprefixed, **versioned(routes, preview), **declared, **uploads}
 

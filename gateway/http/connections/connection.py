@@ -201,6 +201,9 @@ class ClientConnection:
         path = environ.get("PATH_INFO", "")
         seconds = time.monotonic() - context.started
         code = context.failure.code.value if context.failure is not None else ""
+        if context.waits_for_slot:
+            access_log.write(context, environ, response, seconds, complete=complete)
+            return
         counts, route = self._process.request_counts, context.route or path
         counts.observe(route, response.status_code, seconds, code, context.inference)
         key = context.api_key

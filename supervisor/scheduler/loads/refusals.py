@@ -10,11 +10,11 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.models.memory import MemoryEstimate
 from supervisor.scheduler import known_models, model_changes, worker_events
-from supervisor.scheduler.eviction import Blocked, EvictionReason, Fits, Insufficient, Verdict
+from supervisor.scheduler.eviction import Blocked, Evict, EvictionReason, Fits, Insufficient, Verdict
 from supervisor.scheduler.memory import fitting
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.nodes.node_choice import Offer
-from supervisor.scheduler.queue import answers
+from supervisor.scheduler.queue import answers, batches
 from supervisor.scheduler.replicas import replication
 from supervisor.scheduler.replicas.replica_set import model_name
 from supervisor.scheduler.scheduled_model import ScheduledModel
@@ -54,6 +54,9 @@ def refused(state: SchedulerState, model: ScheduledModel, offer: Offer, now: flo
         answers.refuse_unserved(state, model, refusal)
     elif not isinstance(verdict, Fits) and not model.may_displace(now):
         _refuse_failing(state, model, now)
+    elif isinstance(verdict, Evict) and (failure := batches.refusal_to_evict(state, model, verdict.models, now)):
+        release_if_checked(state, model)
+        answers.refuse_unserved(state, model, failure)
     else:
         return False
     return True

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from protocol.ids import RequestKey
-from supervisor.scheduler.queue.work_items import QueuedRequest, key_of
+from supervisor.scheduler.queue.work_items import QueuedRequest, is_of_batch, key_of
 
 
 def _ignore(_: QueuedRequest) -> None:
@@ -99,13 +99,18 @@ class RequestQueue:
         return self._bytes_of[api_key]
 
     def heads(self, before: int) -> dict[str, QueuedRequest]:
-        """Return the first request of each API key that needs slots and came before the order ``before``."""
+        """Return the first request of each API key that needs slots and came before the order ``before``.
+
+        Lines of batches are among them only if nothing else is.
+        """
         found = {}
         for key, own in self.by_key.items():
             first = own[0] if not own[0].is_read else next((each for each in own if not each.is_read), None)
             if first is not None and first.order < before:
                 found[key] = first
-        return found
+        if len(found) < 2:
+            return found
+        return {key: first for key, first in found.items() if not is_of_batch(first)} or found
 
     @property
     def unannounced_since(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
@@ -11,6 +11,9 @@ from protocol.messages.events import Outcome
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.recipes import ModelSpec, OptionValue
 from supervisor.scheduler.crash_record import RequestOrigin
+
+BATCH_ORDER: Final = 1 << 61
+"""Added to the order of arrival of a batch's requests: all others come before them, wherever the order decides."""
 
 
 class ShownRequest(Protocol):
@@ -52,6 +55,11 @@ class QueuedRequest:
     def is_read(self) -> bool:
         """Whether it needs the engine but none of its slots. A suspect read runs alone, like every suspect request."""
         return self.request.weight == 0 and not self.request.suspect
+
+
+def is_of_batch(request: QueuedRequest | SlotGrant) -> bool:
+    """Return whether a request is a line of a batch."""
+    return request.order >= BATCH_ORDER
 
 
 def key_of(waiting: QueuedRequest) -> str:
@@ -97,6 +105,7 @@ class SlotGrant:
         "charged",
         "earlier",
         "facts",
+        "gives_way",
         "more",
         "order",
         "origin",
@@ -130,6 +139,8 @@ class SlotGrant:
         only its worker knows it.  ``prefixes``: of its prompt.
         """
         self.prefixes = prefixes
+        self.gives_way = False
+        """Whether it is a batch's, and was ended for another request."""
         self.facts, self.since = facts, since
         self.earlier = earlier
         self.more = more

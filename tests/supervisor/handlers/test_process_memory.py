@@ -37,6 +37,7 @@ def test_a_pid_of_another_machine_is_not_looked_up_here() -> None:
         key_limits=list,
         machine=Mock(),
         nodes=Mock(several=list),
+        batches=lambda: None,
     )
     sizes = dict(snapshots.take([], []).process_bytes)
     del sizes["supervisor"]

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 
-from protocol.failures import Failure
+from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.peers import CheckModel, Shutdown, StartEngine
 from protocol.messages.recovery import RememberState
@@ -190,7 +190,9 @@ class EffectPlayer:
             case Refused(number, attempt, failure):
                 key = RequestKey(peer, number, attempt)
                 self.refusals[key] = failure
-                if attempt:
+                if any(key in worker.running for worker in self.workers.values()):
+                    assert failure.code is Code.BATCH_WAITS, "it gives its slot to another one when its engine stops"
+                elif attempt:
                     self.end(key)
                 else:
                     self.calls.discard((peer, number))

@@ -41,6 +41,7 @@ class Simulation(EffectPlayer):
         more: bool = False,
         after: RequestKey | None = None,
         payload: bytes = b"",
+        batch: bool = False,
     ) -> RequestKey:
         """``options``: it would have the model loaded with them, and without them if that fails."""
         key = RequestKey(gateway, next(self._numbers), 2 if suspect else 1)
@@ -61,6 +62,7 @@ class Simulation(EffectPlayer):
             earlier=earlier,
             more=more,
             after=after.number if after else 0,
+            batch=batch,
         )
         if after:
             self.scheduler.expect_no_piece_after(gateway, after.number)

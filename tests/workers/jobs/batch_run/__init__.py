@@ -1,0 +1,1 @@
+"""Tests of how batches are worked off."""

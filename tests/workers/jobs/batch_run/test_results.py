@@ -1,0 +1,148 @@
+"""Results on the disk: half a line is cut off, and a batch goes on wherever its process was killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from protocol.batches.batch_states import BatchState
+from protocol.batches.batch_store import BatchOrder, BatchStore, new_id
+from protocol.batches.file_store import FileStore
+from protocol.config.settings import Settings
+from protocol.failures import LemonbusError
+from workers.jobs.batch_run.answers import LineAnswer
+from workers.jobs.batch_run.batch import RunningBatch
+from workers.jobs.batch_run.results import ResultFile
+
+NOW = 1_900_000_000
+LONGEST = 1000
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(state_dir=str(tmp_path))
+
+
+def made(settings: Settings, lines: int = 3, window: int = 3600, owner: str = "") -> BatchOrder:
+    order = BatchOrder(new_id("batch"), owner, "/v1/embeddings", NOW, NOW + window, input_file_id="file-x")
+    found = [
+        json.dumps({"custom_id": str(each), "method": "POST", "url": "/v1/embeddings", "body": {"model": "m"}})
+        for each in range(lines)
+    ]
+    BatchStore(settings).create(order, [f"{line}\n".encode() for line in found])
+    return order
+
+
+def running(settings: Settings, order: BatchOrder, now: int = NOW) -> RunningBatch:
+    """Return a batch as a new process finds it."""
+    store = BatchStore(settings)
+    found = RunningBatch(store, FileStore(settings), store.get(order.id, None), LONGEST, lambda: float(now))
+    found.look()
+    found.begin()
+    return found
+
+
+def answer_next(batch: RunningBatch, status: int = 200) -> str:
+    line = batch.next_line()
+    assert line is not None
+    batch.answered(line, LineAnswer(status, b'{"a": 1}'))
+    return line.custom_id
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b'{"custom_id":"x"', b'{"custom_id":"' + b"x" * 200_000])
+def test_half_a_line_is_cut_off(tmp_path: Path, left: bytes) -> None:
+    path = tmp_path / "output"
+    whole = b'{"custom_id":"a"}\n{"custom_id":"b"}\n'
+    for before, ids in ((whole, {"a", "b"}), (b"", set())):
+        path.write_bytes(before + left)
+        file = ResultFile(path)
+        assert file.ids() == ids
+        file.append(b'{"custom_id":"c"}')
+        file.close()
+        assert path.read_bytes() == before + b'{"custom_id":"c"}\n'
+
+
+def test_a_batch_goes_on_after_each_line(settings: Settings) -> None:
+    order = made(settings)
+    seen = [answer_next(running(settings, order), status) for status in (200, 400, 200)]
+    assert seen == ["0", "1", "2"]
+    batch = running(settings, order)
+    batch.look()
+    assert batch.progress.state is BatchState.FINALIZING
+    running(settings, order).finish()
+    done = BatchStore(settings).get(order.id, None).progress
+    assert (done.state, done.total, done.completed, done.failed) == (BatchState.COMPLETED, 3, 2, 1)
+    files = FileStore(settings)
+    assert files.get(done.output_file_id, "").filename == f"{order.id}_output.jsonl"
+    output = files.data(done.output_file_id).read_text().splitlines()
+    assert [json.loads(line)["custom_id"] for line in output] == ["0", "2"]
+    assert json.loads(output[0])["response"]["body"] == {"a": 1}
+    assert files.get(done.error_file_id, "").bytes
+    assert not BatchStore(settings).path(order.id, "input.jsonl").exists()
+
+
+def test_killed_between_the_results_and_the_end(settings: Settings) -> None:
+    order = made(settings)
+    batch = running(settings, order)
+    while batch.progress.completed < 3:
+        answer_next(batch)
+    batch.look()
+    store = BatchStore(settings)
+    named = structs.replace(batch.progress, output_file_id="file-" + "0" * 32)
+    store.write_progress(order.id, named)
+    files = FileStore(settings)
+    files.folder.mkdir()
+    files.data(named.output_file_id).write_bytes(store.path(order.id, "output.jsonl").read_bytes())
+    running(settings, order).finish()
+    done = store.get(order.id, None).progress
+    assert (done.state, done.output_file_id) == (BatchState.COMPLETED, named.output_file_id)
+    assert len(files.list(None)) == 1
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_cancelled(settings: Settings, begun: int) -> None:
+    order, store = made(settings), BatchStore(settings)
+    if begun:
+        answer_next(running(settings, order))
+    store.cancel(order.id)
+    assert store.get(order.id, None).state is BatchState.CANCELLING
+    batch = running(settings, order)
+    batch.look()
+    batch.finish()
+    done = store.get(order.id, None).progress
+    assert (done.state, done.total) == (BatchState.CANCELLED, 3)
+    assert (done.completed, done.failed, done.cancelled) == (begun, 3 - begun, 3 - begun)
+
+
+def test_its_time_is_over(settings: Settings) -> None:
+    order = made(settings)
+    answer_next(running(settings, order))
+    batch = running(settings, order, NOW + 3600)
+    batch.look()
+    batch.finish()
+    done = BatchStore(settings).get(order.id, None).progress
+    assert (done.state, done.completed, done.failed, done.expired) == (BatchState.EXPIRED, 1, 2, 2)
+    errors = FileStore(settings).data(done.error_file_id).read_text()
+    assert errors.count("batch_expired") == 2
+
+
+def test_who_sees_a_batch_and_how_many_there_may_be(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, store = made(settings, owner="a"), BatchStore(settings)
+    for owner, kind in (("b", "batch"), ("a", "msgbatch")):
+        with pytest.raises(LemonbusError, match="there is no batch"):
+            store.get(mine.id, owner, kind)
+    assert store.get(mine.id, "a").order == mine
+    monkeypatch.setattr("protocol.batches.batch_store.MAX_OPEN_OF_KEY", 1)
+    with pytest.raises(LemonbusError, match="1 of your batches"):
+        made(settings, owner="a")
+    made(settings, owner="b")
+    store.cancel(mine.id)
+    batch = running(settings, mine)
+    batch.look()
+    batch.finish()
+    monkeypatch.setattr("protocol.batches.batch_store.MAX_KEPT_OF_KEY", 1)
+    after = made(settings, owner="a")
+    assert [each.order.id for each in store.owned_by("a")] == [after.id], "the oldest that has ended was forgotten"
