@@ -11,7 +11,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.files.stored_files import StoredFiles, on_disk, seen_by
 from gateway.http.request_context import request_context
 from protocol.batches.batch_states import ENDED
-from protocol.batches.batch_store import Batch, BatchOrder, BatchStore
+from protocol.batches.batch_store import BatchOrder, BatchStore, StoredBatch
 from protocol.failures import Code, Failure, invalid
 from protocol.messages.batches import BatchesChanged
 
@@ -32,23 +32,23 @@ class StoredBatches:
         _ = self._files.store  # refuses in a gateway on another machine
         return on_disk(lambda: work(self._store))
 
-    def create(self, env: Environ, order: BatchOrder, requests: Path | Iterable[bytes]) -> Batch:
+    def create(self, env: Environ, order: BatchOrder, requests: Path | Iterable[bytes]) -> StoredBatch:
         """Make a batch. Raises ``rate_limit_exceeded`` if the key has too many."""
         self._on_disk(lambda store: store.create(order, requests))
         self._tell(env)
         return self.get(env, order.id, order.id.partition("_")[0])
 
-    def get(self, env: Environ, batch_id: str, kind: str) -> Batch:
+    def get(self, env: Environ, batch_id: str, kind: str) -> StoredBatch:
         """Return a batch; raises ``not_found``. ``kind``: how its id begins."""
         owner = seen_by(request_context(env))
         return self._on_disk(lambda store: store.get(batch_id, owner, kind))
 
-    def list(self, env: Environ, kind: str) -> list[Batch]:
+    def list(self, env: Environ, kind: str) -> list[StoredBatch]:
         """Return the batches of the caller's key, the newest first."""
         owner = seen_by(request_context(env))
         return self._on_disk(lambda store: store.owned_by(owner, kind))[::-1]
 
-    def cancel(self, env: Environ, batch_id: str, kind: str) -> Batch:
+    def cancel(self, env: Environ, batch_id: str, kind: str) -> StoredBatch:
         """Cancel a batch and return it. Raises ``not_found``, and ``conflict`` if it has ended."""
         batch = self.get(env, batch_id, kind)
         if batch.progress.state in ENDED:
@@ -74,7 +74,7 @@ class StoredBatches:
         self._session.call(env, BatchesChanged, NoneType)
 
 
-def page_after(batches: list[Batch], batch_id: str, field: str) -> list[Batch]:
+def page_after(batches: list[StoredBatch], batch_id: str, field: str) -> list[StoredBatch]:
     """Return what follows a batch in a list; raises ``invalid_request`` naming the ``field`` that has the id."""
     ids = [each.order.id for each in batches]
     if batch_id not in ids:

@@ -53,6 +53,8 @@ class BatchOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     input_file_id: str = ""
     completion_window: str = "24h"
     metadata: dict[str, str] = {}
+    lines: int = 0
+    """How many requests it has, if that is known before they are checked."""
     output_ttl: int = 0
     """Seconds for which its results are kept; 0: until they are deleted."""
 
@@ -86,7 +88,7 @@ class BatchProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     error_file_id: str = ""
 
 
-class Batch(NamedTuple):
+class StoredBatch(NamedTuple):
     """A batch as it is on the disk."""
 
     order: BatchOrder
@@ -121,7 +123,7 @@ class BatchStore:
     def create(self, order: BatchOrder, requests: Path | Iterable[bytes]) -> None:
         """Make a batch of an uploaded file or of lines. Raises ``overloaded`` if its owner has too many."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._make_room(order.owner)
+        self._forget_oldest(order.owner)
         draft = self.folder / f".{order.id}.new"
         draft.mkdir(mode=0o700)
         try:
@@ -134,7 +136,7 @@ class BatchStore:
             shutil.rmtree(draft, ignore_errors=True)
             raise
 
-    def _make_room(self, owner: str) -> None:
+    def _forget_oldest(self, owner: str) -> None:
         own = self.owned_by(owner)
         open_ = sum(each.progress.state not in ENDED for each in own)
         if open_ >= MAX_OPEN_OF_KEY:
@@ -144,7 +146,7 @@ class BatchStore:
         for each in ended[: max(0, len(own) - MAX_KEPT_OF_KEY + 1)]:
             self.delete(each.order.id)
 
-    def get(self, batch_id: str, owner: str | None, kind: str = "batch") -> Batch:
+    def get(self, batch_id: str, owner: str | None, kind: str = "batch") -> StoredBatch:
         """Return a batch of this owner, or with None of any; raises ``not_found``. ``kind``: how its id begins."""
         known = BATCH_ID.fullmatch(batch_id) and batch_id.startswith(f"{kind}_")
         batch = self._read(batch_id) if known else None
@@ -153,7 +155,7 @@ class BatchStore:
             raise Failure(Code.NOT_FOUND, f"there is no batch {shown}", param="batch_id").raised()
         return batch
 
-    def owned_by(self, owner: str | None, kind: str = "") -> list[Batch]:
+    def owned_by(self, owner: str | None, kind: str = "") -> list[StoredBatch]:
         """Return the batches of this owner, or with None of all, oldest first. ``kind``: how their ids begin."""
         found = (self._read(name) for name in self.names() if name.startswith(kind))
         own = [each for each in found if each is not None and owner in (None, each.order.owner)]
@@ -195,7 +197,7 @@ class BatchStore:
         except FileNotFoundError:
             return 0
 
-    def _read(self, batch_id: str) -> Batch | None:
+    def _read(self, batch_id: str) -> StoredBatch | None:
         try:
             order = msgspec.json.decode(small_files.read_small_file(self.path(batch_id, _ORDER)), type=BatchOrder)
         except (OSError, *DECODE_ERRORS):
@@ -204,7 +206,7 @@ class BatchStore:
         with contextlib.suppress(FileNotFoundError):
             data = small_files.read_small_file(self.path(batch_id, _PROGRESS))
             progress = msgspec.json.decode(data, type=BatchProgress)
-        return Batch(order, progress, self.cancelled_at(batch_id))
+        return StoredBatch(order, progress, self.cancelled_at(batch_id))
 
     def sweep(self) -> None:
         """Remove what was never finished; only for the one process that works batches off, when nothing is being made."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from gateway.api.anthropic import errors, messages
+from gateway.api.anthropic import batches, errors, messages
 from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes, versioned
 from gateway.api.common.operations import Documentation
 from gateway.api.common.published_routes import ANTHROPIC_FAMILIES
+from gateway.api.common.route_resource import resources
 from gateway.bus.session import SupervisorSession
 from gateway.http.rate_limit_headers import anthropic_limit_headers
 from protocol.failures import Failure
@@ -26,12 +27,13 @@ class AnthropicDialect(Dialect):
 
     def routes(self, session: SupervisorSession) -> Routes:
         """Return the routes, under every version prefix."""
-        return versioned(
+        routes = versioned(
             {
                 "messages": messages.MessagesResource(session),
                 "messages/count_tokens": messages.CountTokensResource(session),
             }
         )
+        return {**routes, **resources(session, batches)}
 
     def documentation(self) -> Documentation:
         """Return what the routes take and answer."""

@@ -13,7 +13,7 @@ from gateway.batches.stored_batches import StoredBatches, page_after
 from gateway.files.stored_files import StoredFiles, owner_of
 from gateway.server_clock import SERVER_CLOCK
 from protocol.batches.batch_states import BatchState
-from protocol.batches.batch_store import Batch, BatchOrder, new_id
+from protocol.batches.batch_store import BatchOrder, StoredBatch, new_id
 from protocol.config.api_keys import Scope
 from protocol.failures import Code, LemonbusError, invalid, printable
 
@@ -126,7 +126,7 @@ class BatchList(msgspec.Struct):
     has_more: bool
 
 
-def _shown(batch: Batch) -> BatchObject:
+def _shown(batch: StoredBatch) -> BatchObject:
     order, progress, state = batch.order, batch.progress, batch.state
     ended = {
         f"{each}_at": progress.ended_at for each in ("completed", "failed", "expired", "cancelled") if each == state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from protocol.messages.batches import BatchFigures
 from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.models.nodes import NodeFacts
 from supervisor.metrics.exposition import render
@@ -57,6 +58,14 @@ def test_it_says_what_several_machines_add_to_them() -> None:
 def test_each_row_says_what_it_is_and_what_is_to_be_done_when_it_is_unusual() -> None:
     cells = [line.strip("| ").split(" | ") for line in re.findall(r"^\| `.*", DOCUMENT, re.MULTILINE)]
     assert [row[0] for row in cells if len(row) < 4 or not row[-1].strip() or not row[-2].strip()] == []
+
+
+def test_it_says_what_batches_add() -> None:
+    none, some = (
+        {family.name: (family.type, set(family.labels)) for family in own_families(OWN_PREFIX, ServerMetrics(), now)}
+        for now in (EMPTY, EMPTY._replace(batches=BatchFigures({}, {}, {})))
+    )
+    assert rows("Batches") == {name: some[name] for name in some.keys() - none.keys()}
 
 
 def test_only_the_names_of_mullamas_table_come_twice() -> None:

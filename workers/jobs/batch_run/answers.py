@@ -41,7 +41,7 @@ class LineAnswer(NamedTuple):
         return str(error.get("code", "")) if isinstance(error, dict) else ""
 
 
-class Verdict(NamedTuple):
+class AnswerVerdict(NamedTuple):
     """What follows."""
 
     done: bool
@@ -54,18 +54,18 @@ class Verdict(NamedTuple):
     """It was one of the line's tries."""
 
 
-def judge(answer: LineAnswer, tries: int) -> Verdict:
+def judge(answer: LineAnswer, tries: int) -> AnswerVerdict:
     """Decide about an answer; ``tries``: of the line before, that count."""
     if not answer.status:
-        return Verdict(done=False, pause=1.0)
+        return AnswerVerdict(done=False, pause=1.0)
     if answer.status < 400:
-        return Verdict(done=True)
+        return AnswerVerdict(done=True)
     code = answer.code
     if code == Code.BATCH_WAITS:
-        return Verdict(done=False, busy=True)
+        return AnswerVerdict(done=False, busy=True)
     pause = min(_LONGEST_PAUSE_S, answer.retry_after or 1.0)
     if code in _PATIENT:
-        return Verdict(done=False, pause=pause)
+        return AnswerVerdict(done=False, pause=pause)
     if answer.status in _FAILING and not answer.final and tries + 1 < MAX_TRIES:
-        return Verdict(done=False, pause=pause, counts=True)
-    return Verdict(done=True)
+        return AnswerVerdict(done=False, pause=pause, counts=True)
+    return AnswerVerdict(done=True)

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import structs
 
 from protocol.batches.batch_states import ENDED, TRANSITIONS, BatchEvent, BatchState
-from protocol.batches.batch_store import ERRORS, INPUT, OUTPUT, Batch, BatchProblem, BatchStore, link_or_copy
+from protocol.batches.batch_store import ERRORS, INPUT, OUTPUT, BatchProblem, BatchStore, StoredBatch, link_or_copy
 from protocol.batches.file_store import FileStore
 from protocol.runtime import logs
 from protocol.state_table import next_state
@@ -34,7 +34,7 @@ class RunningBatch:
     """A batch that has not ended."""
 
     def __init__(
-        self, store: BatchStore, files: FileStore, batch: Batch, longest_line: int, now: Callable[[], float]
+        self, store: BatchStore, files: FileStore, batch: StoredBatch, longest_line: int, now: Callable[[], float]
     ) -> None:
         """Nothing is read or written yet. ``longest_line``: in bytes. ``now``: Unix seconds."""
         self._store, self._files, self._longest_line, self._now = store, files, longest_line, now

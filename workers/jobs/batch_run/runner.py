@@ -105,7 +105,7 @@ class BatchRunner:
             self._running[batch_id] = found
 
     def _step(self, now: Callable[[], float]) -> None:
-        """Do what can be done with each batch, and send the lines for which there may be room."""
+        """Do what can be done with each batch, and send the lines that its model may have a slot for."""
         if now() < self._disk_closed_until:
             return
         for batch in list(self._running.values()):
