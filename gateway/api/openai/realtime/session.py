@@ -147,7 +147,7 @@ class RealtimeSession:
                 self._handle(event)
             except LemonbusError as problem:
                 label = self._context.label
-                logs.get_logger().debug("realtime event refused", request_id=label, problem=problem.failure.message)
+                logs.get_logger().debug("realtime event refused", request_id=label, reason=problem.failure.message)
                 given = event.event_id if event is not None else None
                 self._socket.send(self._writer.error(problem.failure, label, given))
 
