@@ -47,7 +47,8 @@ def inference_examples(document: dict[str, Any]) -> Iterator[tuple[str, str, dic
     for path, item in document["paths"].items():
         operation = {} if ALIAS_OF in item else item.get("post", {})
         content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-        if "429" in operation.get("responses", {}) and "slots" not in path and "images" not in path:
+        apart = ("slots", "images", "moderations")  # the last needs a guard model
+        if "429" in operation.get("responses", {}) and not any(word in path for word in apart):
             for name, example in content.get("examples", {}).items():
                 yield path, name, example["value"], operation["responses"]
 

@@ -219,7 +219,7 @@ def test_what_changes_the_server_is_not_reachable(client: TlsClient, tmp_path: P
 
 def test_what_uses_models_is_reachable(client: TlsClient, tmp_path: Path) -> None:
     """Under the version prefixes. The page does not list llama.cpp's own names without a prefix, and some of Mullama's and Ollama's."""
-    apart = {"params", "stats", "downloads", "system-info", "pull/variants", "slots", "health"}
+    apart = {"params", "stats", "downloads", "system-info", "system-stats", "pull/variants", "slots", "health"}
     missed = []
     for method, path in routes(Scope.INFERENCE, tmp_path):
         prefix, _, rest = path.removeprefix("/api").removeprefix("/").partition("/")
