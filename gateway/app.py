@@ -3,7 +3,7 @@
 OpenAI     /v1 /api/v1 /v0 /api/v0: chat/completions, completions, embeddings, images, audio, models, moderations; /realtime
 Responses  the same prefixes: OpenAI's responses, and those that are stored
 Lemonade   the same prefixes: load, unload, pin, pull, downloads, delete, install, uninstall, params, health, stats, system-info,
-           system-stats, models/check-updates; /logs/stream
+           system-stats, models/check-updates, files and options of models; /logs/stream; /internal/aliases
 Anthropic  the same prefixes: messages, messages/count_tokens
 llama.cpp  the same prefixes, and none: tokenize, detokenize, apply-template, reranking, slots
            without a prefix only: completion, infill, embedding, props
@@ -11,7 +11,7 @@ Mullama    /api: generate, chat, embeddings, models, defaults, system/status; /m
 Ollama     /api: embed, tags, ps, show, version and its other names for the same operations
 Operator   /internal: configuration, settings, keys, reload, upgrade, drain, undrain
 To no dialect belong /live (/livez, /healthz), /health and /readyz, for process monitors; /openapi.json and /docs, which describe all routes; and / with
-/page/…, the page for browsers. What OpenAI, Anthropic and Ollama publish beyond this is refused
+/page/…, the page for browsers. What OpenAI, Anthropic, Ollama and Lemonade publish beyond this is refused
 by name (`api/common/published_routes.py`).
 """
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.messages.calls import repeated_call
+from protocol.failures import Code
+from protocol.messages.calls import Repetition, call_message, repeated_call
 from protocol.messages.model_files import ModelFile
 from protocol.messages.models import ModelEntry
 from protocol.models.recipes import LoadOption, OptionValue
@@ -99,6 +100,14 @@ class CopyModel(msgspec.Struct, frozen=True):
     number: int
     source: str
     destination: str
+
+
+@call_message(Repetition(done={Code.NOT_FOUND: lambda call: call.alias}))
+class RemoveAlias(msgspec.Struct, frozen=True):
+    """Remove a name that :class:`CopyModel` gave → the name; ``not_found``: no user gave it."""
+
+    number: int
+    alias: str
 
 
 @repeated_call

@@ -80,6 +80,15 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @repeated_call
+class RegisterModel(msgspec.Struct, frozen=True):
+    """Register a model and download nothing → :class:`~protocol.messages.models.ModelEntry`."""
+
+    number: int
+    model: str
+    registration: Registration
+
+
+@repeated_call
 class PullModel(msgspec.Struct, frozen=True, omit_defaults=True):
     """Download a model of the catalogue; joins a running download → :class:`Pulled`.
 

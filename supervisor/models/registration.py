@@ -141,6 +141,11 @@ def downloaded_item(entry: CatalogueEntry, found: ModelFiles | None) -> dict[str
         raise Failure(
             Code.INVALID_REQUEST, f"{entry.checkpoint} {problem}", model=entry.name, param="checkpoint"
         ).raised()
+    return {**item_of_entry(entry), **({"size": round(found.size / 1e9, 4)} if found.size else {})}
+
+
+def item_of_entry(entry: CatalogueEntry) -> dict[str, Any]:
+    """Return the item of ``user_models.json`` for a model without its size."""
     mmproj = entry.sources[0].mmproj
     return {
         **_checkpoint_fields(entry.checkpoint, entry.checkpoints),
@@ -149,7 +154,6 @@ def downloaded_item(entry: CatalogueEntry, found: ModelFiles | None) -> dict[str
         "labels": entry.labels,
         **({"mmproj": mmproj} if mmproj else {}),
         **({"recipe_options": entry.options} if entry.options else {}),
-        **({"size": round(found.size / 1e9, 4)} if found.size else {}),
     }
 
 

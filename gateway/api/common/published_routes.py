@@ -1,4 +1,4 @@
-"""Routes that OpenAI, Anthropic or Ollama publish and this server does not have: 501 with an alternative, and no 404.
+"""Routes that OpenAI, Anthropic, Ollama or Lemonade publish and this server does not have: 501 with an alternative, and no 404.
 
 Only a request that no route takes comes here, so they cost the others nothing. A path that a dialect serves is never refused here.
 """
@@ -75,9 +75,55 @@ _OLLAMA_FAMILIES: Final[_Families] = {
 """Below ``/api``."""
 
 
+_LEMONADE_FAMILIES: Final[_Families] = {
+    "3d/generations": ("meshes are", "no recipe makes them; images/generations makes pictures"),
+    "audio/generations": ("music and effects are", "no recipe makes them; audio/speech speaks a text"),
+    "classify": ("classifiers are", "use chat/completions with a response_format, or moderations"),
+    "cloud": (
+        "keys of clouds are",
+        "a section with `url` and `api_key` in the configuration file is a model of a cloud",
+    ),
+    "docs": ("Lemonade's pages are", "/docs shows every route of this server, and /openapi.json describes them"),
+    "images/upscale": ("larger pictures are", "no recipe makes them; ask images/generations for the size"),
+    "install/dry-run": (
+        "dry runs of installations are",
+        "system-info says what can be installed, and in which version",
+    ),
+    "jobs": ("jobs are", "let the client send the requests one after the other, or use batches"),
+    "registry/search": ("searches of hubs are", "pull/variants lists the models of a repository"),
+    "routing": ("routing by rules is", "let the client name the model; aliases give one name to another model"),
+}
+"""Those of Lemonade's own API. Below each version prefix."""
+_LEMONADE_INTERNAL: Final[_Families] = {
+    "cleanup-cache": (
+        "Lemonade's removal of unused files is",
+        "`lemonbus du` shows them, and `lemonbus prune` removes them",
+    ),
+    "config": (
+        "Lemonade's configuration is",
+        "/internal/settings shows that of this server, and where each value comes from",
+    ),
+    "models/sync": ("updates of models are", "models/check-updates finds them; delete and pull a model to update it"),
+    "routes": ("Lemonade's list of routes is", "/openapi.json describes every route"),
+    "set": ("changes of settings are", "change the configuration file, then POST /internal/reload"),
+    "shutdown": ("a stop by HTTP is", "stop the service, or end `lemonbus serve` by SIGTERM"),
+    "simulate-vram-pressure": ("a simulation of used memory is", "a load with dry_run says what it would unload"),
+    "telemetry": ("Lemonade's traces are", "/metrics and /logs/stream show what happens"),
+}
+"""Those of its clients. Below ``/internal``."""
+_LEMONADE_ROOT: Final[_Families] = {
+    "mcp": ("Lemonade's MCP server is", "let the client call this server's API as a tool")
+}
+
+
 def add_published_routes(app: falcon.App[Any, Any]) -> None:
     """Let ``app`` answer every request for such a path, whatever its method, unless it has a route for the path."""
-    for prefix, families in ((r"(?:/api)?/v[01]", ANTHROPIC_FAMILIES | _OPENAI_FAMILIES), ("/api", _OLLAMA_FAMILIES)):
+    for prefix, families in (
+        (r"(?:/api)?/v[01]", ANTHROPIC_FAMILIES | _OPENAI_FAMILIES | _LEMONADE_FAMILIES),
+        ("/api", _OLLAMA_FAMILIES),
+        ("/internal", _LEMONADE_INTERNAL),
+        ("", _LEMONADE_ROOT),
+    ):
         below = re.compile(rf"{prefix}/(?P<family>{'|'.join(families)})(?:/|$)")
         app.add_sink(partial(_refuse, families), below)
 

@@ -21,7 +21,8 @@ JsonObject = dict[str, Any]
 
 
 _OTHER_NAMES: Final = {
-    "model": ("model_name",),
+    "model": ("model_name", "target"),
+    "destination": ("alias",),
     "model_name": ("model",),
     "checkpoint": ("checkpoints", "model_name", "model"),
     "mmproj": ("checkpoints", "model_name", "model"),

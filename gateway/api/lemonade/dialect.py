@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.api.common.dialect import Dialect, Routes
+from gateway.api.common.dialect import VERSION_PREFIXES, Dialect, Routes
 from gateway.api.common.operations import Documentation
 from gateway.api.common.route_resource import resources
 from gateway.api.lemonade import (
+    aliases,
     downloads,
     health,
     install,
@@ -28,9 +29,10 @@ class LemonadeDialect(Dialect):
     """Lemonade's API; its errors have the default form."""
 
     def routes(self, session: SupervisorSession) -> Routes:
-        """Return the routes: the log stream, and the others under every version prefix."""
+        """Return the routes: the log stream with and without a version prefix, and the others."""
+        versioned = [f"{prefix}/logs/stream" for prefix in VERSION_PREFIXES]
         return {
-            "/logs/stream": LogStreamResource(session),
+            **dict.fromkeys(["/logs/stream", *versioned], LogStreamResource(session)),
             **resources(
                 session,
                 load,
@@ -38,6 +40,7 @@ class LemonadeDialect(Dialect):
                 params,
                 model_files,
                 downloads,
+                aliases,
                 model_options,
                 health,
                 stats,

@@ -1,4 +1,4 @@
-"""``pull``, ``pull/variants`` and ``delete``: which models are on this machine, and what a hub has."""
+"""``pull``, ``pull/variants``, ``models/register``, ``models/{id}/files`` and ``delete``: which models are on this machine, and what a hub has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import CHANGE, MODEL
+from gateway.api.common.operations import BODY, CHANGE, CONFLICT, MODEL, NO_MODEL
 from gateway.api.common.progress_events import PROGRESS_STREAM, CompleteEvent, ProgressWriter
 from gateway.api.common.request_fields import MAX_NAME_LENGTH, chosen_options
 from gateway.api.common.routes import HttpCaller, Progressing, route
@@ -16,7 +16,8 @@ from gateway.api.common.server_sent_events import event
 from gateway.api.lemonade.downloads import DownloadJob
 from gateway.api.lemonade.load import NAME_FIELDS, Name, NamedModel
 from protocol.config.api_keys import Scope
-from protocol.failures import invalid, printable
+from protocol.failures import Code, Failure, invalid, printable
+from protocol.messages.model_details import ConfiguredModel, ShowModel
 from protocol.messages.model_files import (
     Deleted,
     DeleteModel,
@@ -25,10 +26,12 @@ from protocol.messages.model_files import (
     ModelFile,
     Pulled,
     PullModel,
+    RegisterModel,
     Registration,
     Variants,
 )
-from protocol.models import checkpoints
+from protocol.messages.models import ModelEntry
+from protocol.models import checkpoints, repository_files
 from protocol.models.checkpoints import HubCheckpoint
 from protocol.models.recipes import DEFAULT_RECIPE, OptionValue
 from protocol.wire import envelope
@@ -114,6 +117,44 @@ class PullEventWriter(ProgressWriter):
         return event("complete", CompleteEvent(file_index=files, total_files=files))
 
 
+class RegisteredModel(msgspec.Struct):
+    """The model is registered. It is downloaded by a pull, or by the first request."""
+
+    status: Literal["success"]
+    model_name: str
+    canonical_model_name: str
+    """The same: this server lists models of users as `user.NAME`."""
+    downloaded: bool
+    """Whether its files are here already."""
+    labels: list[str]
+
+
+class ModelFilesQuery(msgspec.Struct):
+    """A model by one of its names."""
+
+    model_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+    include_paths: bool = False
+    """For administrators: also where each file is."""
+
+
+class ListedFile(msgspec.Struct):
+    """A file of a model."""
+
+    name: str
+    role: str
+    """`main`, `mmproj`, or another part of the model."""
+    size_bytes: int
+    exists: Literal[True]
+    path: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ListedFiles(msgspec.Struct):
+    """The files of a model that are on this machine."""
+
+    model_id: str
+    files: list[ListedFile]
+
+
 class VariantsQuery(msgspec.Struct):
     """The repository: `owner/repo`."""
 
@@ -169,6 +210,54 @@ def pull_model(caller: HttpCaller, request: LemonadePullRequest) -> PulledModel 
         return Progressing(partial(call, progress=True), PullEventWriter())
     pulled = caller.ask(call, Pulled)
     return PulledModel("success", f"Installed model: {pulled.name}", pulled.name)
+
+
+@route(
+    "POST",
+    "models/register",
+    changes=True,
+    needs=NAME_FIELDS,
+    failures=BODY | CONFLICT,
+    examples={
+        "one": {
+            "model_name": "user.Phi-4-mini",
+            "checkpoint": "unsloth/Phi-4-mini-instruct-GGUF:Q4_K_M",
+            "recipe": DEFAULT_RECIPE,
+        }
+    },
+)
+def register_model(caller: HttpCaller, request: LemonadePullRequest) -> RegisteredModel:
+    """Registers a model without downloading it, or changes the labels and options of one."""
+    caller.context.model = name = request.name
+    request.check_source()
+    registration = request.registration
+    if registration is None:
+        raise invalid("`checkpoint` is required to register a model", "checkpoint")
+    entry = caller.ask(lambda number: RegisterModel(number, name, registration), ModelEntry)
+    return RegisteredModel("success", entry.id, entry.id, entry.downloaded, entry.labels)
+
+
+@route("GET", "models/{model_id:path}/files", failures=NO_MODEL)
+def list_model_files(caller: HttpCaller, query: ModelFilesQuery) -> ListedFiles:
+    """Lists the files of a model that are on this machine."""
+    if query.include_paths and not caller.context.is_admin:
+        raise Failure(Code.FORBIDDEN, "`include_paths` needs a key for administrators", param="include_paths").raised()
+    found = caller.ask(lambda number: ShowModel(number, query.model_id), ConfiguredModel)
+    if not caller.context.may_use(found.entry.id):
+        raise Failure(Code.MODEL_NOT_FOUND, f"Model {query.model_id} has not been found", model=query.model_id).raised()
+    return ListedFiles(
+        found.entry.id,
+        [
+            ListedFile(
+                name=each.path.rpartition("/")[2],
+                role=each.part or ("mmproj" if repository_files.is_projector(each.path) else "main"),
+                size_bytes=each.size,
+                exists=True,
+                path=each.path if query.include_paths else msgspec.UNSET,
+            )
+            for each in found.files
+        ],
+    )
 
 
 # A change for pages of other sites, any of which could make the server ask hubs; a key for inference may do it.

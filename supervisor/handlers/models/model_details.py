@@ -24,6 +24,7 @@ from protocol.messages.model_details import (
     DescribeModels,
     ListDefaultModels,
     ModelDetails,
+    RemoveAlias,
     ShowModel,
 )
 from protocol.messages.models import ModelEntry
@@ -83,6 +84,7 @@ class ModelDescriptions:
         return {
             DescribeModels: self._describe,
             CopyModel: self._copy,
+            RemoveAlias: self._remove_alias,
             ListDefaultModels: self._list_defaults,
             ShowModel: self._show,
         }
@@ -177,6 +179,16 @@ class ModelDescriptions:
         self._models.add_alias(alias, model)
         self._targets.forget_names(alias, alias + LATEST)
         self._calls.answer_when_written(peer, call.number, model)
+
+    def _remove_alias(self, peer: str, call: RemoveAlias, _payload: bytes) -> None:
+        """Remove a name that a user gave; answered when that is on the disk."""
+        alias = call.alias.removesuffix(LATEST)
+        if alias not in self._models.user_aliases.aliases:
+            reason = f"no user has given a model the name {printable(alias)}"
+            raise Failure(Code.NOT_FOUND, reason, param="alias").raised()
+        self._models.drop_alias(alias)
+        self._targets.forget_names(alias, alias + LATEST)
+        self._calls.answer_when_written(peer, call.number, alias)
 
     def _list_defaults(self, peer: str, call: ListDefaultModels, _payload: bytes) -> None:
         """Answer with the models of the quick start."""

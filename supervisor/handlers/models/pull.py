@@ -10,15 +10,17 @@ from functools import partial
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, printable
-from protocol.messages.model_files import DownloadReport, Pulled, PullModel, Registration
+from protocol.messages.model_files import DownloadReport, Pulled, PullModel, RegisterModel, Registration
 from protocol.runtime.loop import Loop
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.loading import guess_recipe
 from supervisor.internal_errors import InternalErrors
 from supervisor.models import files
+from supervisor.models import registration as registrations
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.download_registry import DownloadRegistry, DownloadWaiter
 from supervisor.models.names import bare_checkpoint
+from supervisor.models.options import load_options
 from supervisor.models.registry import ModelRegistry
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.runtime.gateway_calls import GatewayCalls
@@ -45,7 +47,7 @@ class Pulls:
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
-        return {PullModel: self._pull}
+        return {PullModel: self._pull, RegisterModel: self._register_only}
 
     def _pull(self, peer: str, call: PullModel, _payload: bytes) -> None:
         """Download a model, and first register it if the call describes it."""
@@ -76,6 +78,15 @@ class Pulls:
                 self._fetch(entry, waiter, provisional=not known)
         if waiter is None:
             self._calls.answer_when_written(peer, call.number, self._registry.report(name))
+
+    def _register_only(self, peer: str, call: RegisterModel, _payload: bytes) -> None:
+        """Register a model, or change the labels and options of one; answered when it is on the disk."""
+        entry = registrations.entry_from_registration(
+            call.model, call.registration, load_options.file_directories(self._settings)
+        )
+        self._check_registration(entry)
+        self._models.register(entry.name, registrations.item_of_entry(entry))
+        self._calls.answer_when_written(peer, call.number, self._models.entry(entry.name))
 
     def _fetch(self, entry: CatalogueEntry, waiter: DownloadWaiter | None, *, provisional: bool) -> None:
         """Begin or join the download. If it fails, an adopted model (``provisional``) is forgotten."""
@@ -116,16 +127,20 @@ class Pulls:
     def _register(
         self, waiter: DownloadWaiter | None, entry: CatalogueEntry, registration: Registration | None
     ) -> None:
+        self._check_registration(entry)
+        self._check_program(entry)
+        found = files.locate(entry, self._settings.cache_dir)
+        here = found.paths if found else []
+        self._downloads.fetch(entry.name, waiter, pending=entry, registration=registration, present=here)
+
+    def _check_registration(self, entry: CatalogueEntry) -> None:
+        """Raise ``conflict`` if another model has the name, or if it is being deleted."""
         running = self._registry.running_for(entry.name)
         pending = running.pending if running else None
         known = pending or self._models.registered(entry.name)
         if known is not None:
             _check_same_files(known, entry)
         self._models.check_not_deleting(entry.name)
-        self._check_program(entry)
-        found = files.locate(entry, self._settings.cache_dir)
-        here = found.paths if found else []
-        self._downloads.fetch(entry.name, waiter, pending=entry, registration=registration, present=here)
 
 
 def _check_same_files(known: CatalogueEntry, entry: CatalogueEntry) -> None:
