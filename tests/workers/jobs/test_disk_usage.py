@@ -96,6 +96,8 @@ def test_everything_is_listed_with_what_uses_it(server: ServerFiles) -> None:
     old, new = server.engine("1", OLD_S), server.engine("2", OLD_S + 1)
     cache = server.prompt_cache("hub-model")
     server.write("state/usage.sqlite3", KB)
+    server.write("state/files/file-1.data", KB)
+    server.write("state/batches/batch_1/output.jsonl", KB)
     server.write("extra/a-00001-of-00002.gguf", KB)
     server.write("extra/a-00002-of-00002.gguf", KB)
     extra = StoredModel("extra.a", files=[str(server.root / "extra" / "a-00001-of-00002.gguf")])
@@ -109,6 +111,8 @@ def test_everything_is_listed_with_what_uses_it(server: ServerFiles) -> None:
         (DiskItemKind.ENGINE, "llamacpp:cpu 1", True),
         (DiskItemKind.ENGINE, "llamacpp:cpu 2", False),
         (DiskItemKind.PROMPT_CACHE, "hub-model", False),
+        (DiskItemKind.STATE, "batches", False),
+        (DiskItemKind.STATE, "files of clients", False),
         (DiskItemKind.STATE, "state", False),
     }
     assert (found[str(model)].size, found[str(snapshot)].size) == (4 * KB, 3 * KB)

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from protocol import small_files
+from protocol.batches.batch_store import BatchStore
+from protocol.batches.file_store import FileStore
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS, LemonbusError
 from protocol.messages.disk_usage import DiskItemKind, StartDiskJob, StoredModel
@@ -62,6 +64,8 @@ def find_all(settings: Settings, order: StartDiskJob) -> list[Finding]:
     ]
     state = files_below(*plain_files(Path(settings.state_dir)))
     found.append(Finding(DiskItemKind.STATE, "state", Path(settings.state_dir), state))
+    for folder, name in ((FileStore(settings).folder, "files of clients"), (BatchStore(settings).folder, "batches")):
+        found.append(Finding(DiskItemKind.STATE, name, folder, files_below(folder)))
     # A file of a model may be in any folder: a model in the extra models directory may be a link.
     of_models = {identity for each in found if each.kind is DiskItemKind.MODEL for identity in each.files.sizes}
     kept = _kept_for(Path(settings.state_dir))
