@@ -98,6 +98,6 @@ class BatchJobs:
         if self._closing():
             return
         if self._pause:
-            log.warning("batches were interrupted, they go on", why=why, pause_s=self._pause)
+            log.warning("batches were interrupted, they go on", reason=why, pause_s=self._pause)
         self._loop.call_later(self._pause, self.start)
         self._pause = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, 2 * self._pause))
