@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 SPACE = "\u2581"
 """How a SentencePiece vocabulary writes a blank."""
 
@@ -71,7 +73,8 @@ CALL_MARK = "<|call|>"
 """Ends a prompt that asks for a call."""
 _BEGIN_ANSWER = "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}\n"
 ONE_CALL_TEMPLATE = (
-    TOOLS_TEMPLATE.removesuffix(_BEGIN_ANSWER)
+    # Without thoughts: otherwise a grammar would allow them, and this model could not end them.
+    re.sub(r"(?s)\{%- if message.reasoning_content %}.*?endif %}\n", "", TOOLS_TEMPLATE).removesuffix(_BEGIN_ANSWER)
     + """\
 {%- if add_generation_prompt %}
 {{- '<|im_start|>assistant\n' }}
