@@ -1,4 +1,4 @@
-"""The catalogue's Kokoro is understood: a real whisper writes down what it says.
+"""The catalogue's Kokoro is understood: a real whisper writes down what it says, also while it comes.
 
 Both models come from the package registries, once per machine, by lemonbus's own job. If these cannot be reached, the test is skipped
 and says why.
@@ -6,7 +6,9 @@ and says why.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ from protocol.wire.form_data import FormPart
 from supervisor.models.catalogues import catalogue
 from tests.conftest import StartServer
 from tests.support.cache import made_once
+from tests.support.clients.deferred_packages import websocket_client
 from tests.support.models import real_whisper
 from tests.support.server import LemonbusServer
 from tests.support.waiting import wait_for
@@ -43,6 +46,9 @@ SENTENCES = (
 )
 MOST_ERRORS = 0.1
 """Of the words. A few are always spelled differently, such as numbers."""
+LIVE_SENTENCES, MOST_WRONG_OF_SENTENCE = 3, 1
+RATE_HZ = 24_000
+"""Of speech as OpenAI's clients get and send it."""
 SPEECH, EARS = "extra.kokoro-v1.0.int8", "extra.ears"
 _UNREACHABLE = re.compile(r"cannot be reached|broke off|answered [45]\d\d|has no [\w.-]+==|pip failed")
 
@@ -124,6 +130,30 @@ def test_ten_sentences_are_understood(server: LemonbusServer, voice: str) -> Non
     assert answer.status == 200, answer
     understood = answer.json()["text"]
     assert word_errors(words_of(text), words_of(understood)) <= MOST_ERRORS * len(words_of(text)), understood
+
+
+@pytest.mark.timeout(400)
+def test_live_speech_is_cut_into_turns_and_understood(server: LemonbusServer) -> None:
+    pause, sounds = bytes(2 * RATE_HZ), bytearray()
+    for sentence in SENTENCES[:LIVE_SENTENCES]:
+        request = {"model": SPEECH, "input": sentence, "voice": "alloy", "response_format": "pcm"}
+        sounds += server.client.post("/v1/audio/speech", request, patience=200).body + pause
+    piece = RATE_HZ // 10 * 2
+    given = {"format": {"type": "audio/pcm", "rate": RATE_HZ}, "transcription": {"model": EARS, "language": "en"}}
+    texts: list[str] = []
+    with websocket_client.connect(f"ws://127.0.0.1:{server.port}/v1/realtime?intent=transcription") as session:
+        update = {"type": "transcription", "audio": {"input": given}}
+        session.send(json.dumps({"type": "session.update", "session": update}))
+        for start in range(0, len(sounds), piece):
+            sound = base64.b64encode(sounds[start : start + piece]).decode()
+            session.send(json.dumps({"type": "input_audio_buffer.append", "audio": sound}))
+        while len(texts) < LIVE_SENTENCES:
+            event = json.loads(session.recv(timeout=100))
+            assert event["type"] != "error", event
+            if event["type"] == "conversation.item.input_audio_transcription.completed":
+                texts.append(event["transcript"])
+    for sentence, text in zip(SENTENCES, texts, strict=False):
+        assert word_errors(words_of(sentence), words_of(text)) <= MOST_WRONG_OF_SENTENCE, (sentence, text)
 
 
 def test_word_errors_are_counted() -> None:
