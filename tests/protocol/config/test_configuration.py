@@ -156,6 +156,6 @@ def test_the_unit_of_each_time_and_size_is_known() -> None:
     units = {name: field.unit for name, field in setting_fields().items()}
     assert units["grace"] == units["idle_ttl"] == units["fetch_images_timeout"] == "seconds"
     sizes = {"body_memory", "spool_over"}
-    sizes |= {name for name in units if re.search(r"_(bytes|limit)$", name)}
+    sizes |= {name for name in units if re.search(r"_(bytes|limit)(_of_key)?$", name)}
     assert {name for name, unit in units.items() if unit == "bytes"} == sizes
     assert units["port"] == units["slots"] == units["host"] == ""
