@@ -24,6 +24,7 @@ DOCUMENTS: Final = {
 
 _FENCED: Final = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)\s#])")
+_PATH_AS_TEXT: Final = re.compile(r"\[[\w./-]+\.md\]\($")
 _NOT_A_FILE: Final = re.compile(r"[a-z][a-z0-9+.-]*:|/")
 _LANGUAGES: Final = {".yml": "yaml", ".service": "ini", ".conf": "ini", ".py": "python"}
 _TABLE: Final = str.maketrans("", "", "`*")
@@ -56,12 +57,22 @@ def links(text: str, path: str, root: Path) -> Iterator[tuple[re.Match[str], str
 
 
 def rewritten(text: str, path: str, root: Path) -> str:
-    """Return a document with the links of its page in the site. Links to what does not exist stay, for MkDocs to refuse them."""
+    """Return a document with the links of its page in the site. Links to what does not exist stay, for MkDocs to refuse them.
+
+    A link whose text is the path of a document, such as ``[docs/keys.md](docs/keys.md)``, gets the document's title.
+    """
     end, parts = 0, []
     for link, target in links(text, path, root):
-        parts += [text[end : link.start()], posixpath.relpath(page_of(target), posixpath.dirname(page_of(path)))]
+        before = text[end : link.start()]
+        if target.endswith(".md") and (path_as_text := _PATH_AS_TEXT.search(before)):
+            before = f"{before[: path_as_text.start()]}[{_title(root / target)}]("
+        parts += [before, posixpath.relpath(page_of(target), posixpath.dirname(page_of(path)))]
         end = link.end()
     return "".join([*parts, text[end:]])
+
+
+def _title(document: Path) -> str:
+    return document.read_text("utf-8").split("\n", 1)[0].removeprefix("# ")
 
 
 def shown_files(root: Path) -> set[str]:

@@ -40,6 +40,13 @@ def test_links_lead_to_pages_of_the_site() -> None:
     assert sources.rewritten("[x](../keys.md)", "docs/engines/oga.md", ROOT) == "[x](../keys.md)"
 
 
+def test_a_link_that_shows_a_path_shows_the_title_of_the_page() -> None:
+    text = "in [memory.md](memory.md#what-there-is), [its keys](keys.md), [../README.md](../README.md) and [x.md](nowhere.md)"
+    assert sources.rewritten(text, "docs/limits.md", ROOT) == (
+        "in [Memory](memory.md#what-there-is), [its keys](keys.md), [lemonbus](index.md) and [x.md](nowhere.md)"
+    )
+
+
 def test_a_file_is_shown_whole_whatever_it_contains(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("a: |\n  ```\n  b\n  ````\n")
     assert sources.shown("x.yaml", tmp_path) == "# x.yaml\n\n`````yaml\na: |\n  ```\n  b\n  ````\n`````\n"
