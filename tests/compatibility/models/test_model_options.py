@@ -18,6 +18,7 @@ CHAT = "extra.tiny-chat"
 @pytest.fixture
 def server(changing_server: LemonbusServer) -> Iterator[LemonbusServer]:
     """The server, without saved options and without a loaded model before and after the test."""
+    changing_server.client.post("/v1/unload", {})
     yield changing_server
     assert ask(changing_server, "DELETE").json()["saved"] == {}
     changing_server.client.post("/v1/unload", {})
