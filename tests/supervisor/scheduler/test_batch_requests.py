@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.caller import Caller
 from protocol.messages.work import SubmitRequest
 from protocol.worker_states import WorkerState
+from supervisor.scheduler.loads.assignment import LAST_ORDER
 from supervisor.scheduler.queue.batches import UNUSED_S
+from supervisor.scheduler.queue.request_queue import RequestQueue
+from supervisor.scheduler.queue.work_items import BATCH_ORDER, QueuedRequest
 from tests.supervisor.scheduler.simulation import Simulation, loaded
 
 
@@ -85,6 +89,16 @@ def test_it_is_the_last_that_a_loaded_model_serves() -> None:
     for key in others:
         sim.finish(key)
     assert sim.order == [*others, batch]
+
+
+def test_another_keys_request_comes_first_whatever_the_keys_have_used() -> None:
+    queue = RequestQueue()
+    for number, (name, order) in enumerate([("a", BATCH_ORDER + 1), ("a", BATCH_ORDER + 2), ("b", 3)]):
+        request = SubmitRequest(number, 1, "m", "chat/completions", "label", caller=Caller(name))
+        queue.add(QueuedRequest(RequestKey("g1", number, 1), request, b"", order, 0.0))
+    assert list(queue.heads(LAST_ORDER)) == ["b"]
+    queue.remove(RequestKey("g1", 2, 1))
+    assert list(queue.heads(LAST_ORDER)) == ["a"]
 
 
 def test_a_model_that_was_just_used_does_not_leave_for_it() -> None:
