@@ -149,7 +149,14 @@ class FileStore:
     def list(self, owner: str | None, purpose: str = "") -> list[FileRecord]:
         """Return the files of this owner, or with None of all, oldest first."""
         found = [each for each in self._records() if owner in (None, each.owner) and purpose in ("", each.purpose)]
-        return sorted(found, key=lambda each: (each.created_at, each.id))
+        return sorted(found, key=lambda each: (each.created_at, self._written_at(each)))
+
+    def _written_at(self, record: FileRecord) -> int:
+        """Return when a record was written, in nanoseconds: several may be made in a second."""
+        try:
+            return (self.folder / f"{record.id}{_RECORD}").stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     def delete(self, record: FileRecord) -> None:
         """Remove a file. What reads it may go on."""
