@@ -210,7 +210,8 @@ class BatchStore:
         except (OSError, *DECODE_ERRORS):
             return None
         progress = BatchProgress()
-        with contextlib.suppress(FileNotFoundError):
+        # One that cannot be read is as none: its lines are checked again, and those with a result are not run again.
+        with contextlib.suppress(FileNotFoundError, *DECODE_ERRORS):
             data = small_files.read_small_file(self.path(batch_id, _PROGRESS))
             progress = msgspec.json.decode(data, type=BatchProgress)
         return StoredBatch(order, progress, self.cancelled_at(batch_id))

@@ -7,6 +7,7 @@ removed first. What is left without a record is removed an hour later.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -121,9 +122,26 @@ class FileStore:
         return min(left, left_of_key)
 
     def keep(self, draft: FileDraft, owner: str, filename: str, purpose: str, ttl: int = 0) -> FileRecord:
-        """Close a draft and make it a file, for ``ttl`` seconds (0: until it is deleted)."""
+        """Close a draft and make it a file, for ``ttl`` seconds (0: until it is deleted).
+
+        Raises ``body_too_large`` if others that were written at the same time have left too little space.
+        """
         draft.close()
-        return self.record(draft.id, owner, filename, purpose, draft.size, ttl)
+        with self._locked():
+            if draft.size > self._left(owner):
+                raise too_large("your files, or those of all API keys, use the space that they may have: delete some")
+            return self.record(draft.id, owner, filename, purpose, draft.size, ttl)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep one file at a time, whichever gateway does it."""
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):  # some network file systems do not lock folders
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def record(self, file_id: str, owner: str, filename: str, purpose: str, size: int, ttl: int = 0) -> FileRecord:
         """Make the data with this id a file; once more changes nothing but its times."""

@@ -31,7 +31,7 @@ _FIRST: Final = frozenset({BatchState.VALIDATING, BatchState.IN_PROGRESS, BatchS
 class BatchedMessage(msgspec.Struct):
     """A request of a batch."""
 
-    custom_id: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    custom_id: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$(?!\n)")]
     params: dict[str, Any]
     """A request of `POST messages`."""
 

@@ -47,7 +47,7 @@ class BatchRequest(msgspec.Struct):
     """An uploaded file with a request in each line."""
     endpoint: Endpoint
     """The route of all its requests."""
-    completion_window: Annotated[str, Meta(pattern="^[1-9][0-9]{0,3}[hd]$")] = "24h"
+    completion_window: Annotated[str, Meta(pattern="^[1-9][0-9]{0,3}[hd]$(?!\n)")] = "24h"
     """In which time it is worked off; lines that were not sent until then expire."""
     metadata: dict[str, str] | None = None
     output_expires_after: ExpiresAfter | None = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from protocol.batches import file_store
-from protocol.batches.file_store import FileRecord, FileStore
+from protocol.batches.file_store import FileDraft, FileRecord, FileStore
 from protocol.config.settings import Settings
-from protocol.failures import LemonbusError
+from protocol.failures import Code, LemonbusError
 
 NOW = 1_900_000_000.0
 
@@ -116,3 +117,21 @@ def test_what_a_killed_writer_left_is_removed(store: FileStore, clock: SettableC
     assert not any(path.exists() for path in left)
     assert store.get(kept.id, "a") == kept
     assert len(store.list("a")) == 3
+
+
+def test_files_that_are_written_at_the_same_time_share_the_space(store: FileStore) -> None:
+    drafts = [store.begin("a") for _ in range(4)]
+    for draft in drafts:
+        draft.write(b"x" * 60)
+
+    def keep(draft: FileDraft) -> bool:
+        try:
+            store.keep(draft, "a", "f.jsonl", "batch")
+        except LemonbusError as problem:
+            draft.discard()
+            return problem.failure.code is not Code.TOO_LARGE
+        return True
+
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(keep, drafts)) == [False, False, True, True]
+    assert sum(each.bytes for each in store.list("a")) == 120

@@ -130,6 +130,8 @@ def test_refusals(client: openai.OpenAI) -> None:
         client.batches.create(input_file_id="file-x", endpoint=CHAT, completion_window="24h")
     with pytest.raises(openai.BadRequestError, match="endpoint"):
         begin(client, [chat("a")], endpoint="/v1/pull")
+    with pytest.raises(openai.BadRequestError, match="completion_window"):
+        begin(client, [chat("a")], completion_window="24h\n")
     done = ended(client, begin(client, [chat("a")]))
     with pytest.raises(openai.ConflictError, match="completed"):
         client.batches.cancel(done.id)

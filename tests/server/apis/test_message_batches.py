@@ -88,6 +88,7 @@ def test_wrong_requests(client: anthropic.Anthropic) -> None:
     for requests, named in (
         ([message("a"), message("a")], r"requests\[1\].custom_id is used twice"),
         ([message("a b")], "custom_id"),
+        ([message("a\n")], "custom_id"),
         ([message("a", stream=True)], "cannot be a stream"),
         ([], "requests"),
     ):

@@ -66,8 +66,9 @@ class RunningBatch:
         at = {_TIMES[state]: int(self._now())} if state in _TIMES else {}
         if state in ENDED:
             at = {"ended_at": int(self._now())}
-        self.progress = structs.replace(self.progress, state=state, **at, **changes)
-        self.write()
+        moved = structs.replace(self.progress, state=state, **at, **changes)
+        self._store.write_progress(self.order.id, moved)  # first: if the disk is full, it is where it was
+        self.progress = self._written = moved
         logs.get_logger().info("batch", batch=self.order.id, state=state.value, **self._counts())
 
     def _counts(self) -> dict[str, int]:
@@ -152,13 +153,17 @@ class RunningBatch:
                 file.sync()
 
     def finish(self) -> None:
-        """Write what became of the lines that were not sent, make the results files, and end. Raises OSError."""
+        """Write what became of the lines that were not sent, make the results files, and end. Raises OSError, and may be repeated."""
         output, errors = self._output, self._errors
         assert output is not None  # noqa: S101 - it has begun
         assert errors is not None  # noqa: S101 - it has begun
         cancelled = self.progress.state is BatchState.CANCELLING
         while (line := self.next_line()) is not None:
-            errors.append(results.unsent(line, results.CANCELLED if cancelled else results.EXPIRED))
+            try:
+                errors.append(results.unsent(line, results.CANCELLED if cancelled else results.EXPIRED))
+            except OSError:
+                self.send_first(line)
+                raise
             self._done.add(line.custom_id)
         sizes = output.close(), errors.close()
         left = self._unsent()

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol.failures import DECODE_ERRORS
+from protocol.runtime import logs
 from workers.jobs.batch_run.answers import LineAnswer
 from workers.jobs.batch_run.input_lines import BatchLine
 
@@ -35,6 +36,7 @@ class ResultFile:
         os.ftruncate(self._fd, self._end)
         self._path = path
         self._written = False
+        self._closed = False
 
     def _last_line_end(self) -> int:
         end = os.lseek(self._fd, 0, os.SEEK_END)
@@ -47,18 +49,31 @@ class ResultFile:
         return 0
 
     def ids(self) -> set[str]:
-        """Return the ids of the lines that have a result here."""
-        decode = msgspec.json.Decoder(_ResultId).decode
+        """Return the ids of the lines that have a result here. A line that the disk has damaged is cut off, with all that follow."""
+        decode, found, end = msgspec.json.Decoder(_ResultId).decode, set(), 0
         with self._path.open("rb") as file:
-            return {decode(line).custom_id for line in file}
+            for line in file:
+                try:
+                    found.add(decode(line).custom_id)
+                except DECODE_ERRORS as problem:
+                    logs.get_logger().error("results damaged", path=str(self._path), at_byte=end, reason=str(problem))
+                    os.ftruncate(self._fd, end)
+                    self._end = end
+                    break
+                end += len(line)
+        return found
 
     def append(self, line: bytes) -> None:
         """Write a line; raises OSError, and then nothing of it counts."""
         data = memoryview(line + b"\n")
         at = self._end
-        while data:
-            written = os.pwrite(self._fd, data, at)
-            at, data = at + written, data[written:]
+        try:
+            while data:
+                written = os.pwrite(self._fd, data, at)
+                at, data = at + written, data[written:]
+        except OSError:
+            os.ftruncate(self._fd, self._end)  # the next line may be shorter than the part that was written
+            raise
         self._end = at
         self._written = True
 
@@ -69,9 +84,11 @@ class ResultFile:
             self._written = False
 
     def close(self) -> int:
-        """Wait for the disk, close it, and return its size."""
-        self.sync()
-        os.close(self._fd)
+        """Wait for the disk, close it, and return its size; may be repeated. Raises OSError, and then it is still open."""
+        if not self._closed:
+            self.sync()
+            os.close(self._fd)
+            self._closed = True
         return self._end
 
 

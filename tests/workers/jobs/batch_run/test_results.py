@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,83 @@ def test_who_sees_a_batch_and_how_many_there_may_be(settings: Settings, monkeypa
     monkeypatch.setattr("protocol.batches.batch_store.MAX_KEPT_OF_KEY", 1)
     after = made(settings, owner="a")
     assert [each.order.id for each in store.owned_by("a")] == [after.id], "the oldest that has ended was forgotten"
+
+
+class FillingDisk:
+    """A disk that takes half of what is written while it is full."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        write, fsync = os.pwrite, os.fsync
+
+        def pwrite(fd: int, data: memoryview, at: int) -> int:
+            if not self.full:
+                return write(fd, data, at)
+            if len(data) < 40:
+                self.refuse()
+            return write(fd, data[: len(data) // 2], at)
+
+        def flush(fd: int) -> None:
+            if self.full:
+                self.refuse()
+            fsync(fd)
+
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        monkeypatch.setattr(os, "fsync", flush)
+
+    def refuse(self) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, path = FillingDisk(monkeypatch), tmp_path / "output"
+    file = ResultFile(path)
+    disk.full = True
+    with pytest.raises(OSError, match="full"):
+        file.append(b'{"custom_id":"' + b"x" * 500 + b'"}')
+    disk.full = False
+    file.append(b'{"custom_id":"short"}')
+    assert file.close() == path.stat().st_size
+    assert path.read_bytes() == b'{"custom_id":"short"}\n'
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_full_disk_at_the_end(settings: Settings, monkeypatch: pytest.MonkeyPatch, cancelled: bool) -> None:
+    disk, order, store = FillingDisk(monkeypatch), made(settings, lines=4), BatchStore(settings)
+    batch = running(settings, order)
+    answer_next(batch)
+    while not cancelled and batch.progress.completed < 4:
+        answer_next(batch)
+    if cancelled:
+        store.cancel(order.id)
+    for step in (batch.look, batch.finish):
+        disk.full = True
+        for _ in range(2):
+            with pytest.raises(OSError, match="full"):
+                step()
+        disk.full = False
+        step()
+    done = store.get(order.id, None).progress
+    completed = 1 if cancelled else 4
+    assert done.state is (BatchState.CANCELLED if cancelled else BatchState.COMPLETED)
+    assert (done.total, done.completed, done.failed) == (4, completed, 4 - completed)
+    files = [FileStore(settings).data(each) for each in (done.output_file_id, done.error_file_id) if each]
+    ids = [json.loads(line)["custom_id"] for file in files for line in file.read_text().splitlines()]
+    assert sorted(ids) == ["0", "1", "2", "3"], "each line has one result"
+
+
+def test_damaged_files(settings: Settings) -> None:
+    order, store = made(settings, lines=4), BatchStore(settings)
+    batch = running(settings, order)
+    for _ in range(3):
+        answer_next(batch)
+    output = store.path(order.id, "output.jsonl")
+    first, second, third = output.read_bytes().splitlines(keepends=True)
+    output.write_bytes(first + b"\0" * len(second) + b"\n" + third)
+    store.path(order.id, "progress.json").write_bytes(b'{"state":"in_pro')
+    assert store.get(order.id, None).progress.state is BatchState.VALIDATING
+    again = running(settings, order)
+    assert (again.progress.total, again.progress.completed) == (4, 1)
+    assert [answer_next(again) for _ in range(3)] == ["1", "2", "3"]
+    again.sync()
+    assert [json.loads(line)["custom_id"] for line in output.read_text().splitlines()] == ["0", "1", "2", "3"]
