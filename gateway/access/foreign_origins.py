@@ -26,7 +26,7 @@ class ForeignOriginCheck:
 
     A resource names its methods that change state in the class attribute ``changes`` (``frozenset({"POST"})``).
     ``action`` says in words what they do, if the default does not fit. With ``uses_models``, a GET is checked as a POST to a
-    model is: it opens a WebSocket.
+    model is: it opens a WebSocket. What is ``private`` is for the pages of named origins only, even if ``cors_origins`` has "*".
     """
 
     def __init__(self, host: str, hosts: list[str], origins: list[str]) -> None:
@@ -53,12 +53,17 @@ class ForeignOriginCheck:
         """Refuse a request to change state if it comes from a foreign page or names a foreign host."""
         if handled_as(req.method) in getattr(resource, "changes", ()):
             self.check_change(req, getattr(resource, "action", "change the server"))
+        elif req.method != "OPTIONS" and getattr(resource, "private", False):
+            self._check_origin(req, "use files and batches")
         elif not self._any and (req.method == "POST" or getattr(resource, "uses_models", False)):
             # CORS only keeps a page from reading the answer; the model would still have done the work.
-            origin = req.env.get("HTTP_ORIGIN")
-            if origin is not None and not self._is_known_origin(origin):
-                refusal = "pages of this origin may not use models; name it in cors_origins to allow it"
-                raise Failure(Code.FORBIDDEN, refusal).raised()
+            self._check_origin(req, "use models")
+
+    def _check_origin(self, req: falcon.Request, action: str) -> None:
+        origin = req.env.get("HTTP_ORIGIN")
+        if origin is not None and not self._is_known_origin(origin):
+            refusal = f"pages of this origin may not {action}; name it in cors_origins to allow it"
+            raise Failure(Code.FORBIDDEN, refusal).raised()
 
     def check_change(self, req: falcon.Request, action: str) -> None:
         """Refuse an ``action`` that changes state if it comes from a foreign page or names a foreign host."""

@@ -128,7 +128,7 @@ def _address(env: dict[str, Any]) -> str:
     return f"{env.get('wsgi.url_scheme', 'http')}://{env.get('HTTP_HOST', '')}{prefix}"
 
 
-@route("POST", "messages/batches", scope=Scope.INFERENCE, failures=BODY)
+@route("POST", "messages/batches", private=True, scope=Scope.INFERENCE, failures=BODY)
 def create_message_batch(caller: HttpCaller, request: MessageBatchRequest) -> MessageBatch:
     """Begins to answer messages, when no other request needs their models."""
     seen: set[str] = set()
@@ -159,7 +159,7 @@ def _lines(requests: list[BatchedMessage]) -> Iterator[bytes]:
         yield msgspec.json.encode(line) + b"\n"
 
 
-@route("GET", "messages/batches")
+@route("GET", "messages/batches", private=True)
 def list_message_batches(caller: HttpCaller, query: MessageBatchesQuery) -> MessageBatchList:
     """Lists the batches of the key, or all for an administrator."""
     found = caller.session.part(StoredBatches).list(caller.env, f"{KIND}_")
@@ -174,26 +174,38 @@ def list_message_batches(caller: HttpCaller, query: MessageBatchesQuery) -> Mess
     return MessageBatchList(shown, more, first, last)
 
 
-@route("GET", "messages/batches/{message_batch_id}", failures=NOT_FOUND)
+@route("GET", "messages/batches/{message_batch_id}", private=True, failures=NOT_FOUND)
 def show_message_batch(caller: HttpCaller, batch: MessageBatchId) -> MessageBatch:
     """Shows a batch."""
     return _shown(caller, caller.session.part(StoredBatches).get(caller.env, batch.message_batch_id, KIND))
 
 
-@route("POST", "messages/batches/{message_batch_id}/cancel", scope=Scope.INFERENCE, failures=NOT_FOUND | CONFLICT)
+@route(
+    "POST",
+    "messages/batches/{message_batch_id}/cancel",
+    private=True,
+    scope=Scope.INFERENCE,
+    failures=NOT_FOUND | CONFLICT,
+)
 def cancel_message_batch(caller: HttpCaller, batch: MessageBatchId) -> MessageBatch:
     """Cancels a batch: what has a result keeps it, and nothing more is run."""
     return _shown(caller, caller.session.part(StoredBatches).cancel(caller.env, batch.message_batch_id, KIND))
 
 
-@route("DELETE", "messages/batches/{message_batch_id}", scope=Scope.INFERENCE, failures=NOT_FOUND)
+@route("DELETE", "messages/batches/{message_batch_id}", private=True, scope=Scope.INFERENCE, failures=NOT_FOUND)
 def delete_message_batch(caller: HttpCaller, batch: MessageBatchId) -> DeletedMessageBatch:
     """Forgets a batch that has ended, with its results."""
     caller.session.part(StoredBatches).delete(caller.env, batch.message_batch_id, KIND)
     return DeletedMessageBatch(batch.message_batch_id, "message_batch_deleted")
 
 
-@route("GET", "messages/batches/{message_batch_id}/results", binaries=("application/x-jsonl",), failures=NOT_FOUND)
+@route(
+    "GET",
+    "messages/batches/{message_batch_id}/results",
+    private=True,
+    binaries=("application/x-jsonl",),
+    failures=NOT_FOUND,
+)
 def read_message_batch(caller: HttpCaller, batch: MessageBatchId) -> Content:
     """Sends the results of a batch that has ended, one a line."""
     batches = caller.session.part(StoredBatches)

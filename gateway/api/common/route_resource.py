@@ -32,6 +32,7 @@ class RouteResource:
         self.changes = frozenset(route.method for route in routes if route.changes)
         self.action = next((route.action for route in routes if route.changes), "")
         self.scopes = {route.method: route.scope for route in routes if route.scope is not None}
+        self.private = any(route.private for route in routes)
         self.monitors = any(route.monitors for route in routes)
         self.operations = {route.method: route.operation for route in routes}
         for route in routes:

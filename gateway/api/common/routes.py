@@ -91,6 +91,8 @@ class Route(msgspec.Struct, Generic[Asked, Answered], frozen=True, kw_only=True,
     """What a foreign page may not do with it, in words."""
     monitors: bool = False
     """Whether monitors use it: a key for metrics suffices."""
+    private: bool = False
+    """Whether it is about what clients have stored: without keys, pages of other sites may not use it."""
     scope: Scope | None = None
     """The scope that a key needs. None means inference for a GET that changes nothing, otherwise admin."""
     also: tuple[str, ...] = ()

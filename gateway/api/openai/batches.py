@@ -155,7 +155,7 @@ def _shown(batch: StoredBatch) -> BatchObject:
     )
 
 
-@route("POST", "batches", scope=Scope.INFERENCE, failures=BODY | NOT_FOUND)
+@route("POST", "batches", private=True, scope=Scope.INFERENCE, failures=BODY | NOT_FOUND)
 def create_batch(caller: HttpCaller, request: BatchRequest) -> BatchObject:
     """Begins to work off the requests of a file, when no other request needs their models."""
     metadata = request.metadata or {}
@@ -192,7 +192,7 @@ def create_batch(caller: HttpCaller, request: BatchRequest) -> BatchObject:
     return _shown(caller.session.part(StoredBatches).create(caller.env, order, files.store.data(file.id)))
 
 
-@route("GET", "batches")
+@route("GET", "batches", private=True)
 def list_batches(caller: HttpCaller, query: BatchesQuery) -> BatchList:
     """Lists the batches of the key, or all for an administrator."""
     found = caller.session.part(StoredBatches).list(caller.env, f"{KIND}_")
@@ -203,13 +203,13 @@ def list_batches(caller: HttpCaller, query: BatchesQuery) -> BatchList:
     return BatchList("list", page, first, last, has_more=len(found) > query.limit)
 
 
-@route("GET", "batches/{batch_id}", failures=NOT_FOUND)
+@route("GET", "batches/{batch_id}", private=True, failures=NOT_FOUND)
 def show_batch(caller: HttpCaller, batch: BatchId) -> BatchObject:
     """Shows a batch."""
     return _shown(caller.session.part(StoredBatches).get(caller.env, batch.batch_id, KIND))
 
 
-@route("POST", "batches/{batch_id}/cancel", scope=Scope.INFERENCE, failures=NOT_FOUND | CONFLICT)
+@route("POST", "batches/{batch_id}/cancel", private=True, scope=Scope.INFERENCE, failures=NOT_FOUND | CONFLICT)
 def cancel_batch(caller: HttpCaller, batch: BatchId) -> BatchObject:
     """Cancels a batch: what has a result keeps it, and nothing more is run."""
     return _shown(caller.session.part(StoredBatches).cancel(caller.env, batch.batch_id, KIND))

@@ -109,7 +109,7 @@ def _shown(record: FileRecord) -> FileObject:
     )
 
 
-@route("GET", "files")
+@route("GET", "files", private=True)
 def list_files(caller: HttpCaller, query: FilesQuery) -> FileList:
     """Lists the files of the key, or all for an administrator."""
     files = caller.session.part(StoredFiles)
@@ -126,13 +126,13 @@ def list_files(caller: HttpCaller, query: FilesQuery) -> FileList:
     return FileList("list", page, first, last, has_more=len(found) > query.limit)
 
 
-@route("GET", "files/{file_id}", failures=NOT_FOUND)
+@route("GET", "files/{file_id}", private=True, failures=NOT_FOUND)
 def show_file(caller: HttpCaller, file: FileId) -> FileObject:
     """Shows a file."""
     return _shown(caller.session.part(StoredFiles).get(file.file_id, caller.context))
 
 
-@route("DELETE", "files/{file_id}", scope=Scope.INFERENCE, failures=NOT_FOUND)
+@route("DELETE", "files/{file_id}", private=True, scope=Scope.INFERENCE, failures=NOT_FOUND)
 def delete_file(caller: HttpCaller, file: FileId) -> DeletedFile:
     """Deletes a file. A batch that reads it goes on."""
     files = caller.session.part(StoredFiles)
@@ -141,7 +141,7 @@ def delete_file(caller: HttpCaller, file: FileId) -> DeletedFile:
     return DeletedFile(record.id, "file", deleted=True)
 
 
-@route("GET", "files/{file_id}/content", binaries=("application/octet-stream",), failures=NOT_FOUND)
+@route("GET", "files/{file_id}/content", private=True, binaries=("application/octet-stream",), failures=NOT_FOUND)
 def read_file(caller: HttpCaller, file: FileId) -> Content:
     """Sends the content of a file."""
     files = caller.session.part(StoredFiles)

@@ -142,6 +142,18 @@ def test_refusals(client: openai.OpenAI) -> None:
         forged.models.list()
 
 
+def test_a_page_of_another_site_uses_no_files_or_batches(server: LemonbusServer) -> None:
+    paths = ("files", "files/file-x", "files/file-x/content", "batches", "batches/batch_x", "messages/batches")
+    for path in paths:
+        foreign, own = (
+            server.client.get(f"/v1/{path}", Origin=each) for each in ("http://other.test", "http://localhost:3")
+        )
+        assert (foreign.status, own.status) == (403, 404 if "x" in path else 200), path
+    assert server.client.post("/v1/files", {}, Origin="http://other.test").status == 403
+    assert server.client.post("/v1/batches/batch_x/cancel", {}, Origin="http://other.test").status == 403
+    assert server.client.get("/v1/models", Origin="http://other.test").status == 200
+
+
 def test_another_request_gets_the_slot_of_a_batch(server: LemonbusServer, client: openai.OpenAI) -> None:
     endless = [chat(f"long-{i}", 4000) for i in range(4)]
     batch = begin(client, endless)
