@@ -58,7 +58,7 @@ _OPENAI_FAMILIES: Final[_Families] = {
     "safety": ("alerts about safety are", "check texts by moderations"),
     "systemone": ("System One models are", "use chat/completions with a response_format"),
     "threads": ("threads are", _CONVERSATION),
-    "uploads": ("uploads in parts are", "send a file whole, with the request that needs it"),
+    "uploads": ("uploads in parts are", "send the file whole: POST files for a batch, or in its request"),
     "vector_stores": ("vector stores are", "make vectors by embeddings, and keep them in a database of your own"),
     "videos": ("videos are", "no recipe makes them; images/generations makes pictures"),
     "webhook_endpoints": ("webhooks are", "read the stream of a response, or ask for it again"),
