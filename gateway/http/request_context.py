@@ -33,7 +33,8 @@ PAGE_FILES: Final = "/page/"
 _MONITORING_PATHS: Final = (*_PROBE_PATHS, "/logs/stream", "/metrics")
 _MAX_DETAIL_LENGTH: Final = 400
 """Characters of a detail in the log. An engine's last output is also in its worker's line, and its end says most."""
-_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING, Code.DRAINED, Code.BATCH_WAITS})
+_EXPECTED: Final = frozenset({Code.STARTING, Code.DRAINING, Code.DRAINED, Code.BATCH_WAITS, Code.UNSUPPORTED})
+"""Refusals with 5xx in which nothing failed."""
 
 
 def is_monitoring(path: str) -> bool:

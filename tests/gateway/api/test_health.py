@@ -14,6 +14,7 @@ from gateway.api.common.health_reports import report_for
 from gateway.api.lemonade.health import server_health
 from gateway.api.lemonade.stats import request_stats
 from gateway.http.request_context import RequestContext
+from protocol.failures import Code, Failure
 from protocol.messages.events import Outcome
 from protocol.messages.health import GetHealth, GetStats, StatsReport
 from protocol.times import NEVER_UNLOADED
@@ -194,3 +195,10 @@ def test_what_monitors_and_browsers_ask_again_and_again_is_logged_for_debugging_
 @pytest.mark.parametrize("path", ["/", "/status", "/v1/models", "/healthzz"])
 def test_other_requests_are_logged(path: str) -> None:
     assert RequestContext("label").level(path) == "info"
+
+
+@pytest.mark.parametrize(("code", "level"), [(Code.UNSUPPORTED, "info"), (Code.INTERNAL, "warning")])
+def test_a_request_for_a_route_that_is_not_served_is_logged_as_normal(code: Code, level: str) -> None:
+    context = RequestContext("label")
+    context.failure = Failure(code, "the reason")
+    assert context.level("/v1/assistants") == level
