@@ -51,7 +51,7 @@ _OPENAI_FAMILIES: Final[_Families] = {
     "decisions": ("decisions are", "use chat/completions with a response_format"),
     "evals": ("evaluations are", "a program such as lm-evaluation-harness evaluates a model through completions"),
     "fine_tuning": ("fine-tuning is", "train elsewhere, and add the result: `lemonbus pull`, or extra_models_dir"),
-    "live": ("live sessions are", _LIVE),
+    "live/sessions": ("live sessions are", _LIVE),
     "organization": ("the administration of an organization is", _KEYS),
     "projects": ("the administration of projects is", _KEYS),
     "realtime": ("sessions, secrets and calls of realtime are", _LIVE),
