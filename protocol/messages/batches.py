@@ -30,7 +30,7 @@ class BatchFigures(msgspec.Struct, frozen=True):
 
     open: Mapping[str, int]
     """State → batches in it that have not ended."""
-    ended: Mapping[str, int]
+    finished: Mapping[str, int]
     """State → batches that this job has brought to it."""
     lines: Mapping[str, int]
     """``succeeded``, ``failed`` → lines with such a result."""

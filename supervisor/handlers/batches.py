@@ -66,7 +66,7 @@ class BatchJobs:
         """What this supervisor's jobs have done; None if there was none."""
         if not self._job and not self._ends and not self._lines:
             return None
-        ended, lines = self._ends + Counter(self._figures.ended), self._lines + Counter(self._figures.lines)
+        ended, lines = self._ends + Counter(self._figures.finished), self._lines + Counter(self._figures.lines)
         return BatchFigures(self._figures.open, ended, lines)
 
     def _changed(self, peer: str, call: BatchesChanged, _payload: bytes) -> None:
@@ -92,7 +92,7 @@ class BatchJobs:
         if job != self._job:
             return
         self._job = ""
-        self._ends.update(self._figures.ended)
+        self._ends.update(self._figures.finished)
         self._lines.update(self._figures.lines)
         self._figures = _NOTHING
         if self._closing():

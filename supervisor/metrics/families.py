@@ -202,7 +202,7 @@ def _machine_families(prefix: str, now: ServerSnapshot) -> Iterator[Family]:
 def _batch_families(prefix: str, batches: BatchFigures) -> Iterator[Family]:
     states = {state.value: float(batches.open.get(state, 0)) for state in BatchState if state not in ENDED}
     yield _gauge(f"{prefix}batches", "Batches that have not ended, by their state", "state", states)
-    ended: dict[Labels, float] = {(state,): number for state, number in batches.ended.items()}
+    ended: dict[Labels, float] = {(state,): number for state, number in batches.finished.items()}
     yield Family(f"{prefix}batches_ended_total", "counter", "Batches that have ended, by how", ("state",), ended)
     lines: dict[Labels, float] = {(result,): number for result, number in batches.lines.items()}
     about = "Requests of batches that have a result"

@@ -61,7 +61,7 @@ class Parameters(Subject):
     def first(self, server: LemonbusServer) -> None:
         assert server.client.get("/v1/params").json()["params"] == DEFAULTS
         (aside,) = (self.folder / "state").glob("params.json.broken-*")
-        assert any(aside.name in line.get("problem", "") for line in server.lines)
+        assert any(aside.name in line.get("reason", "") for line in server.lines)
         server.client.post("/v1/params", {"max_length": 6, "temperature": 0.1})
         written = json.loads((self.folder / "state" / "params.json").read_text())
         assert written == {"temperature": 0.1, "max_length": 6}

@@ -38,6 +38,7 @@ NOT_TIMES = {
     ("Capacity", "used_percent"),
     ("DeviceReading", "used_percent"),
     ("EngineLimits", "cpus"),
+    *(("MachineUsage", name) for name in ("cpu_percent", "gpu_percent")),
     ("LoadOption", "least"),
     ("LoadOption", "most"),
     ("ModelEntry", "size"),

@@ -60,5 +60,6 @@ def test_no_module_keeps_what_would_block_all_greenlets(patched: subprocess.Comp
     assert patched.stdout.splitlines() == [
         "gateway.http.connections.client_socket socket.SocketType",
         "gateway.server.acceptor select.poll",
+        "gateway.threads time.sleep",
         "protocol.runtime.log_output select.poll",
-    ], "a socket that never waits, and two waits of no time"
+    ], "a socket that never waits, two waits of no time, and a wait of threads"

@@ -209,14 +209,14 @@ def test_errors_are_the_packages_classes(client: anthropic.Anthropic) -> None:
         client.messages.create(model=CHAT, max_tokens=5, messages=[{"role": "user", "content": url}])
     with pytest.raises(package.NotFoundError) as unknown:
         client.messages.create(model="no-such-model", max_tokens=5, messages=HI)
-    with pytest.raises(package.NotFoundError) as route:
-        client.messages.batches.list()
+    with pytest.raises(package.NotFoundError) as batch:
+        client.messages.batches.retrieve("msgbatch_none")
     with pytest.raises(package.NotFoundError) as model:
         client.models.retrieve("no-such-model")
     with pytest.raises(package.BadRequestError) as long:
         client.messages.create(model=CHAT, max_tokens=5, messages=[{"role": "user", "content": "word " * 20_000}])
     kinds = ["invalid_request_error", *["not_found_error"] * 3, "invalid_request_error"]
-    for caught, kind in zip((refused, unknown, route, model, long), kinds, strict=True):
+    for caught, kind in zip((refused, unknown, batch, model, long), kinds, strict=True):
         body: Any = caught.value.body
         assert (body["type"], body["error"]["type"]) == ("error", kind)
         assert body["request_id"] == caught.value.request_id

@@ -224,6 +224,17 @@ def _send_form(server: LemonbusServer, path: str, parts: list[FormPart]) -> Http
     return server.client.post(path, data, Content_Type=f"{form_data.MEDIA_TYPE}; boundary={boundary}")
 
 
+def batch_of_one_line(server: LemonbusServer) -> Json:
+    """Return the body of a batch; its file is on the server."""
+    line = b'{"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": {"input": "a", "model": "extra.tiny-embed"}}'
+    uploaded = _send_form(server, "/v1/files", [FormPart("purpose", b"batch"), FormPart("file", line, "lines.jsonl")])
+    return {
+        "input_file_id": uploaded.json()["id"],
+        "endpoint": "/v1/embeddings",
+        "output_expires_after": {"anchor": "created_at", "seconds": 3600},
+    }
+
+
 def shape(value: Any) -> Any:
     """Return the part of an answer that is the same in two answers to one request: everything except names and figures."""
     if isinstance(value, dict):
@@ -260,11 +271,12 @@ def test_null_is_absence_on_every_route(server: LemonbusServer) -> None:
     wrong: dict[tuple[str, str], Any] = {}
     compared = 0
     reachable: set[str] = set()
+    bodies = [*BODIES, ("/v1/batches", batch_of_one_line(server))]
     for method, path, media_type, content in operations(document):
         reachable |= declared.names_in(content["schema"])
         examples = [known_body(path, method, each["value"]) for each in content.get("examples", {}).values()]
         name = model_of(path, method, random.Random(1))
-        more = [{**body, "model": name} for where, body in BODIES if where == path]
+        more = [{**body, "model": name} for where, body in bodies if where == path]
         for body in [*(examples or [{}]), *more]:
             nulled = declared.with_nulls(content["schema"], body)
             if nulled == body:

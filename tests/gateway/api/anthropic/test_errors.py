@@ -35,7 +35,7 @@ TYPES = {
         ("POST", URL, b"{", 400, "invalid_request_error"),
         ("POST", URL, b"x" * 2000, 413, "request_too_large"),
         ("GET", URL, None, 405, "invalid_request_error"),
-        ("POST", f"{URL}/batches", {}, 404, "not_found_error"),
+        ("POST", f"{URL}/batches/unknown", {}, 405, "invalid_request_error"),
         ("POST", URL, LEAST, 529, "overloaded_error"),
     ],
 )
