@@ -49,7 +49,7 @@ def follow(chapter: str, state: Path, config: Path, backup: Path) -> None:
 @contextmanager
 def changing(server: ConfiguredServer) -> Iterator[None]:
     """Change the state of the server again and again, and use it, until the end of the block."""
-    ended = threading.Event()
+    ended, begun = threading.Event(), threading.Event()
     failures: list[int] = []
 
     def change() -> None:
@@ -57,6 +57,7 @@ def changing(server: ConfiguredServer) -> Iterator[None]:
         while not ended.is_set():
             number += 1
             saved = server.client.post("/v1/params", {"top_k": number}, **server.admin_headers)
+            begun.set()
             answer = server.client.post("/v1/chat/completions", CHAT, **server.admin_headers)
             with client_of(server, ADMIN) as admin:
                 admin.files.delete(admin.files.create(file=b"{}" * 1_000_000, purpose="batch").id)
@@ -65,6 +66,7 @@ def changing(server: ConfiguredServer) -> Iterator[None]:
     thread = threading.Thread(target=change)
     thread.start()
     try:
+        assert begun.wait(30), "the first change was made"
         yield
     finally:
         ended.set()

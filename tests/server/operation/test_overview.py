@@ -157,7 +157,8 @@ def test_a_supervisor_that_is_killed_does_not_end_the_stream_and_nothing_is_forg
         assert before["ended"].items() <= page.state["ended"].items(), "with their numbers"
         loaded_at = [state["models"][PAUSING]["loaded_at"] for state in (before, page.state)]
         assert abs(loaded_at[0] - loaded_at[1]) < 0.5
-        assert page.state["server"]["started_at"] == before["server"]["started_at"]
+        started_at = [state["server"]["started_at"] for state in (before, page.state)]
+        assert abs(started_at[0] - started_at[1]) <= 1.0, "each supervisor rounds to the second"
         with OverviewFollower(server.client) as other:
             assert len(other.named("history")[0]["samples"]) >= samples
     finish_answers(server)
