@@ -101,7 +101,7 @@ _LEMONADE_INTERNAL: Final[_Families] = {
     ),
     "config": (
         "Lemonade's configuration is",
-        "/internal/settings shows that of this server, and where each value comes from",
+        "/internal/settings shows the settings of this server, and the source of each value",
     ),
     "models/sync": ("updates of models are", "models/check-updates finds them; delete and pull a model to update it"),
     "routes": ("Lemonade's list of routes is", "/openapi.json describes every route"),
