@@ -144,7 +144,7 @@ class ListedFile(msgspec.Struct):
     role: str
     """`main`, `mmproj`, or another part of the model."""
     size_bytes: int
-    exists: Literal[True]
+    exists: bool
     path: str | msgspec.UnsetType = msgspec.UNSET
 
 
