@@ -35,9 +35,13 @@ def silence(seconds: float, rate: int = 24_000) -> str:
 
 
 def client(server: LemonbusServer, key: str = "none") -> openai.OpenAI:
+    return openai.OpenAI(**addresses(server), api_key=key, max_retries=0)
+
+
+def addresses(server: LemonbusServer) -> dict[str, str]:
+    """Return both addresses: with the first alone, the beta and older packages open a WebSocket over TLS."""
     address = f"127.0.0.1:{server.port}/v1"
-    # The beta would use TLS otherwise.
-    return openai.OpenAI(base_url=f"http://{address}", websocket_base_url=f"ws://{address}", api_key=key, max_retries=0)
+    return {"base_url": f"http://{address}", "websocket_base_url": f"ws://{address}"}
 
 
 def transcription(**given: Any) -> dict[str, Any]:
@@ -121,9 +125,8 @@ def test_the_openai_package(shared_server: LemonbusServer) -> None:
 def test_the_asynchronous_package_with_server_vad(shared_server: LemonbusServer) -> None:
     async def received() -> list[Any]:
         events: list[Any] = []
-        address = f"http://127.0.0.1:{shared_server.port}/v1"
         async with (
-            openai.AsyncOpenAI(base_url=address, api_key="none") as openai_client,
+            openai.AsyncOpenAI(**addresses(shared_server), api_key="none") as openai_client,
             openai_client.realtime.connect(model=MODEL) as session,
         ):
             detection = {"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 300, "silence_duration_ms": 400}
