@@ -49,6 +49,12 @@ class ProgressEvent(msgspec.Struct):
     percent: int
 
 
+def progress_values(progress: Progress) -> tuple[str, int, int, int, int, int]:
+    """Return the values of :class:`ProgressEvent`'s fields, in their order."""
+    sizes = progress.bytes_downloaded, progress.bytes_total, progress.percent
+    return (progress.file, progress.file_index, progress.total_files, *sizes)
+
+
 class CompleteEvent(msgspec.Struct, kw_only=True):
     """The data of the documented ``complete`` event. The last three are those of an installation."""
 
@@ -74,10 +80,7 @@ class ProgressWriter(abc.ABC):
 
     def progress(self, progress: Progress) -> bytes:
         """Return the translation of one progress report."""
-        place = progress.file, progress.file_index, progress.total_files
-        return event(
-            "progress", ProgressEvent(*place, progress.bytes_downloaded, progress.bytes_total, progress.percent)
-        )
+        return event("progress", ProgressEvent(*progress_values(progress)))
 
     @abc.abstractmethod
     def complete(self, report: bytes) -> bytes:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import BODY, CHANGE, CONFLICT, NOT_FOUND
+from gateway.api.common.progress_events import ProgressEvent, progress_values
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.api.lemonade.load import NAME_FIELDS, NamedModel
@@ -27,7 +28,7 @@ Status = Literal["downloading", "paused", "cancelled", "completed", "error"]
 _NOT_BEGUN: Final = Progress(0, "", "", 0, 0, 0, 0)
 
 
-class DownloadJob(msgspec.Struct, kw_only=True):
+class DownloadJob(ProgressEvent, kw_only=True):
     """A download of a model, or an installation of a backend; `percent` and the first two sizes are those of the present file."""
 
     id: str
@@ -38,12 +39,6 @@ class DownloadJob(msgspec.Struct, kw_only=True):
     status: Status
     running: bool
     complete: bool
-    file: str
-    file_index: int
-    total_files: int
-    bytes_downloaded: int
-    bytes_total: int
-    percent: int
     total_download_size: int = 0
     """Bytes of all files; 0: not known yet."""
     completed_files_bytes: int = 0
@@ -61,19 +56,14 @@ class DownloadJob(msgspec.Struct, kw_only=True):
         status = _status(report)
         done = report.completed_bytes + progress.bytes_downloaded
         is_last = progress.file_index == progress.total_files
-        return cls(
+        job = cls(
+            *progress_values(progress),
             id=f"{kind}:{report.model}",
             type=kind,
             model_name=report.model,
             status=status,
             running=not report.ended and not report.paused,
             complete=status == "completed",
-            file=progress.file,
-            file_index=progress.file_index,
-            total_files=progress.total_files,
-            bytes_downloaded=progress.bytes_downloaded,
-            bytes_total=progress.bytes_total,
-            percent=100 if status == "completed" else progress.percent,
             total_download_size=report.completed_bytes + progress.bytes_total if is_last else 0,
             completed_files_bytes=report.completed_bytes,
             cumulative_bytes_downloaded=done,
@@ -81,6 +71,9 @@ class DownloadJob(msgspec.Struct, kw_only=True):
             error=failure.message if failure and status == "error" else msgspec.UNSET,
             code=failure.code.value if failure else msgspec.UNSET,
         )
+        if job.complete:
+            job.percent = 100
+        return job
 
 
 def _status(report: DownloadReport) -> Status:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from protocol.config.resolver import is_loopback
+from protocol.messages.engines import LoadStage
 from protocol.messages.health import (
     FailedModel,
     LoadInProgress,
@@ -15,7 +16,6 @@ from protocol.messages.health import (
     ReplicaReport,
     RunningModel,
 )
-from protocol.messages.peers import LoadStage
 from protocol.models.nodes import HEAD
 from protocol.times import NEVER_UNLOADED
 

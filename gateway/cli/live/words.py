@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.cli.output import duration
+from protocol.messages.engines import LoadStage
 from protocol.messages.model_overview import ModelOverview
-from protocol.messages.peers import LoadStage
 
 ABSENT: Final = "absent"
 NO_MODEL: Final = "No model is loaded; the first request for one loads it."
