@@ -6,9 +6,10 @@ import msgspec
 
 from protocol.failures import Failure
 from protocol.messages.calls import repeated_call
+from protocol.messages.engines import LoadStage
 from protocol.messages.events import Outcome
 from protocol.messages.node_reports import NodeReport
-from protocol.messages.peers import LoadStage, Peer
+from protocol.messages.peers import Peer
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import Capacity
 from protocol.models.recipes import ModelSpec

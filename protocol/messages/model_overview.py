@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.messages.engines import LoadStage
 from protocol.messages.health import ReplicaReport
-from protocol.messages.peers import LoadStage
 from protocol.times import Seconds, UnixTime
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from protocol.messages.caller import Caller
+from protocol.messages.engines import EngineReady, LoadProgressed
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady, LoadProgressed, ModelInUse
+from protocol.messages.peers import ModelInUse
 from protocol.messages.work import AttemptEnded
 from protocol.models.recipes import ModelSpec
 from protocol.times import Age

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, MemoryMeasured, ModelChecked
+from protocol.messages.engines import EngineDied, EngineReady, LoadFailed, LoadProgressed, MemoryMeasured, ModelChecked
 from protocol.models.memory import HOST
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec

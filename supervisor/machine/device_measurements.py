@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from protocol.messages.peers import EngineReady
+from protocol.messages.engines import EngineReady
 from protocol.models.memory import HOST
 from supervisor.models.measured_memory import LEAST_CHANGE, MeasuredMemory
 from supervisor.scheduler.view import SchedulerView

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from protocol.messages.engines import EngineReady
 from protocol.messages.nodes import AgentSnapshot, KillProcess, StartProcess, WorkerFigures
-from protocol.messages.peers import EngineReady
 from protocol.runtime.process_context import PROOF_VARIABLE
 from supervisor.processes.placement import LostWithNode, OnEnded, Survivor
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from protocol.config.settings import Settings
 from protocol.failures import Failure, LemonbusError
-from protocol.messages.peers import SetRequestRules
+from protocol.messages.engines import SetRequestRules
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from supervisor.bus.sockets import SupervisorBus

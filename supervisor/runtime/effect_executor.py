@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, assert_never
 
 from msgspec import Struct, structs
 
-from protocol.messages.peers import CheckModel, SetRequestRules, StartEngine
+from protocol.messages.engines import CheckModel, SetRequestRules, StartEngine
 from protocol.messages.work import Refused, Run
 from protocol.models.memory import EngineDevice
 from protocol.models.nodes import HEAD

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from protocol.failures import Failure
-from protocol.messages.peers import CheckModel, EngineReady, StartEngine
+from protocol.messages.engines import CheckModel, EngineReady, StartEngine
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, backend_on
 from protocol.worker_states import WorkerEvent, WorkerState

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol import worker_states
+from protocol.messages.engines import EngineReady, LoadProgressed
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec

@@ -17,8 +17,8 @@ from typing import Any
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.engines import EngineReady, LoadProgressed
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress, SubmitRequest
 from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.nodes import NodeFacts
@@ -210,7 +210,7 @@ class Scheduler:
         killed: bool = False,
         worked: bool = False,
     ) -> None:
-        """The engine of a ready model is gone. ``causes``, ``killed``: see :class:`~protocol.messages.peers.EngineDied`.
+        """The engine of a ready model is gone. ``causes``, ``killed``: see :class:`~protocol.messages.engines.EngineDied`.
 
         ``worked``: whether it worked on requests.
         """

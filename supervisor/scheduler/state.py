@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import LoadProgressed, Shutdown
+from protocol.messages.engines import LoadProgressed
+from protocol.messages.peers import Shutdown
 from protocol.messages.work import Refused
 from protocol.models.nodes import HEAD, NodeFacts
 from protocol.worker_states import WorkerEvent, WorkerState

@@ -8,8 +8,8 @@ from msgspec import structs
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.engines import EngineReady
 from protocol.messages.health import FailedModel, LoadInProgress, QueueShare
-from protocol.messages.peers import EngineReady
 from protocol.messages.work import AttemptProgress
 from protocol.models.recipes import OptionValue, with_backend
 from supervisor.scheduler.inputs import ModelTarget

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
+from protocol.messages.engines import EngineReady
 from protocol.messages.events import Outcome
-from protocol.messages.peers import EngineReady
 from protocol.models.memory import MemoryEstimate
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec, with_backend

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from protocol.failures import Code, Failure, failure_of_configuration
 from protocol.ids import RequestKey
-from protocol.messages.peers import EngineReady, LoadProgressed
+from protocol.messages.engines import EngineReady, LoadProgressed
 from protocol.messages.work import AttemptProgress
 from protocol.models.memory import MemoryEstimate
 from protocol.worker_states import WorkerEvent, WorkerState

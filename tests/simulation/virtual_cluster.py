@@ -14,7 +14,8 @@ from typing import Final
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
-from protocol.messages.peers import CheckModel, EngineReady, Shutdown, StartEngine
+from protocol.messages.engines import CheckModel, EngineReady, StartEngine
+from protocol.messages.peers import Shutdown
 from protocol.messages.work import Cancel, Refused, Run, SubmitRequest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.models.nodes import HEAD, NodeFacts

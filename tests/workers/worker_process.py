@@ -21,8 +21,9 @@ from msgspec import structs
 from protocol import ids
 from protocol.config import settings as configuration
 from protocol.failures import Failure
+from protocol.messages.engines import EngineReady, StartEngine
 from protocol.messages.events import Event, EventKind, failure_of, outcome_of, unpack_batch
-from protocol.messages.peers import EngineReady, Hello, Shutdown, StartEngine, Welcome
+from protocol.messages.peers import Hello, Shutdown, Welcome
 from protocol.messages.recovery import WorkerSnapshot
 from protocol.messages.work import AttemptsEnded, Cancel, Run
 from protocol.models.recipes import ModelSpec

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from protocol.messages.peers import LoadStage
+from protocol.messages.engines import LoadStage
 from protocol.models.recipes import IdleCheck
 from protocol.runtime.loop import Loop, Timer
 from workers.backends.base import Backend

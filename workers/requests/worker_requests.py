@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, held_attempt
-from protocol.messages.peers import SamplingDefaults, SetRequestRules
+from protocol.messages.engines import SamplingDefaults, SetRequestRules
 from protocol.messages.work import AttemptEnded, Run, RunningAnswer
 from protocol.models.sampling import SamplingValue
 from protocol.requests.request_rules import RequestRules

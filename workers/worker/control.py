@@ -24,8 +24,7 @@ from msgspec.structs import replace
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.metrics import CollectMetrics, MetricsCollected
-from protocol.messages.peers import (
+from protocol.messages.engines import (
     CheckModel,
     EngineDied,
     LoadFailed,
@@ -33,10 +32,10 @@ from protocol.messages.peers import (
     MemoryMeasured,
     SamplingDefaults,
     SetRequestRules,
-    Shutdown,
     StartEngine,
-    Welcome,
 )
+from protocol.messages.metrics import CollectMetrics, MetricsCollected
+from protocol.messages.peers import Shutdown, Welcome
 from protocol.messages.recovery import RememberState, WorkerSnapshot
 from protocol.messages.work import AttemptsEnded, Cancel, Run
 from protocol.runtime import logs

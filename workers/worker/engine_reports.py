@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.messages.peers import EngineReady
+from protocol.messages.engines import EngineReady
 from workers.backends.engine_facts import EngineFacts
 from workers.worker.engine_session import EngineSession
 

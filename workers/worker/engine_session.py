@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from protocol.config.settings import Settings
 from protocol.failures import Failure
-from protocol.messages.peers import LoadProgressed, LoadStage
+from protocol.messages.engines import LoadProgressed, LoadStage
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from workers.backends.base import Backend

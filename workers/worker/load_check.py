@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import ModelChecked
+from protocol.messages.engines import ModelChecked
 from protocol.models.memory import HOST, MemoryEstimate
 from protocol.models.recipes import ModelSpec
 from protocol.runtime.accounts import check_user

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.peers import CheckModel, LoadFailed, StartEngine
+from protocol.messages.engines import CheckModel, LoadFailed, StartEngine
 from protocol.models.recipes import ModelSpec, with_backend
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop

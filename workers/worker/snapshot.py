@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
+from protocol.messages.engines import EngineDied, EngineReady, LoadFailed, LoadProgressed, StartEngine
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, LoadProgressed, StartEngine
 from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
 from protocol.messages.work import AttemptEnded
 from protocol.worker_states import WorkerState

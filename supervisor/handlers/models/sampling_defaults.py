@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from protocol.failures import Code, Failure, LemonbusError, printable
+from protocol.messages.engines import SamplingDefaults
 from protocol.messages.models import GetParams, ParamsReport, SetParams
-from protocol.messages.peers import SamplingDefaults
 from protocol.models.sampling import SamplingValue, apply_change, check_params, effective_params
 from protocol.runtime import logs
 from supervisor.bus.peer_registry import PeerRegistry

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from protocol.failures import Failure
 from protocol.ids import RequestKey
+from protocol.messages.engines import CheckModel
 from protocol.messages.models import LoadPlan, PlannedEviction
-from protocol.messages.peers import CheckModel
 from protocol.models.memory import MemoryEstimate
 from protocol.models.recipes import ModelSpec, backend_on, with_backend
 from protocol.worker_states import WorkerEvent, WorkerState

@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec import structs
 
+from protocol.messages.engines import LoadProgressed, LoadStage
 from protocol.messages.health import LoadInProgress
-from protocol.messages.peers import LoadProgressed, LoadStage
 from supervisor.scheduler.model_states import TO_BE_LOADED, ModelState
 from supervisor.scheduler.nodes.suitability import NODE_RETURN_S, awaited_node, suitable_nodes
 from supervisor.scheduler.scheduled_model import ScheduledModel

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import LoadProgressed, LoadStage
+from protocol.messages.engines import LoadProgressed, LoadStage
 from protocol.models.memory import HOST, MemoryEstimate
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec, backend_on, with_backend

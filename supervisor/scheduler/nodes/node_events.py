@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from protocol.failures import Failure
-from protocol.messages.peers import LoadProgressed, LoadStage
+from protocol.messages.engines import LoadProgressed, LoadStage
 from protocol.models.nodes import HEAD, NodeFacts
 from supervisor.scheduler import worker_deaths
 from supervisor.scheduler.effects import LogDecision

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
+from protocol.messages.engines import EngineReady, LoadProgressed
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady, LoadProgressed, Shutdown
+from protocol.messages.peers import Shutdown
 from protocol.messages.work import Cancel
 from protocol.models.nodes import HEAD
 from protocol.models.recipes import ModelSpec

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from protocol.messages.engines import EngineReady
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady
 from protocol.worker_states import WorkerEvent, WorkerState
 from supervisor.scheduler import model_changes
 from supervisor.scheduler.model_states import ModelEvent

@@ -8,6 +8,7 @@ import time
 from msgspec import structs
 
 from protocol.failures import Code, Failure
+from protocol.messages.engines import LoadStage
 from protocol.messages.health import (
     DiskSpace,
     EngineDeath,
@@ -19,7 +20,7 @@ from protocol.messages.health import (
     RunningModel,
 )
 from protocol.messages.node_reports import NodeReport, NodeState
-from protocol.messages.peers import LoadStage, Peer
+from protocol.messages.peers import Peer
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NodeFacts
 from protocol.models.recipes import ModelSpec

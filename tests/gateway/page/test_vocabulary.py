@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from gateway.cli.live import words
+from protocol.messages.engines import LoadStage
 from protocol.messages.node_reports import NodeState
-from protocol.messages.peers import LoadStage
 from supervisor.scheduler.model_states import ModelState
 from tests.gateway.page.node import ASSETS, node
 

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import ids
+from protocol.messages.engines import ModelChecked
 from protocol.messages.events import Event, EventKind, pack_batch, unpack_batch
-from protocol.messages.peers import ModelChecked, Ping
+from protocol.messages.peers import Ping
 from protocol.messages.work import Cancel, SubmitRequest
 from protocol.wire import envelope, frames
 from tests.support.accepted_share import accepted_share

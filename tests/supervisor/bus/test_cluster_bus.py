@@ -12,7 +12,8 @@ import pytest
 import zmq
 from msgspec import structs
 
-from protocol.messages.peers import Hello, Ping, Pong, SamplingDefaults
+from protocol.messages.engines import SamplingDefaults
+from protocol.messages.peers import Hello, Ping, Pong
 from protocol.runtime.loop import Loop
 from protocol.runtime.process_context import ProcessContext
 from protocol.wire import curve, frames

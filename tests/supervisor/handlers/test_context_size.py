@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.messages.peers import EngineReady
+from protocol.messages.engines import EngineReady
 from protocol.models.recipes import ModelSpec
 from supervisor.handlers.context_size import with_context
 from supervisor.scheduler.model_states import ModelState

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import StartEngine
+from protocol.messages.engines import StartEngine
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.models.recipes import ModelSpec
 from supervisor.machine.memory_reader import MemoryReader

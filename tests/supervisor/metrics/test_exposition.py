@@ -7,8 +7,8 @@ import re
 import pytest
 
 from protocol.failures import Code, Failure
+from protocol.messages.engines import LoadStage
 from protocol.messages.health import FailedModel, LoadInProgress
-from protocol.messages.peers import LoadStage
 from supervisor.metrics.engine_families import MAX_SAMPLES
 from supervisor.metrics.exposition import render
 from supervisor.metrics.server_metrics import MAX_KEYS, ServerMetrics

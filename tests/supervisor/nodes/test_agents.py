@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from protocol.config.settings import Settings
+from protocol.messages.engines import EngineReady
 from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.nodes import (
     AgentSnapshot,
@@ -22,7 +23,7 @@ from protocol.messages.nodes import (
     ReadNode,
     WorkerFigures,
 )
-from protocol.messages.peers import EngineReady, Hello, Shutdown
+from protocol.messages.peers import Hello, Shutdown
 from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import NodeFacts

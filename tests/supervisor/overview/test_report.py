@@ -9,12 +9,12 @@ from msgspec import structs
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import Progress
+from protocol.messages.engines import EngineReady, LoadStage
 from protocol.messages.health import FailedModel, LoadInProgress
 from protocol.messages.model_files import DownloadReport
 from protocol.messages.model_overview import ModelDeath
 from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.overview import NodeOverview, PlaceMemory
-from protocol.messages.peers import EngineReady, LoadStage
 from protocol.messages.recovery import RequestSnapshot
 from protocol.models.memory import HOST, Capacity
 from protocol.models.nodes import NodeFacts

@@ -15,7 +15,8 @@ import zmq
 from protocol import VERSION
 from protocol.config.settings import Settings
 from protocol.messages.caller import Caller
-from protocol.messages.peers import EngineReady, Hello
+from protocol.messages.engines import EngineReady
+from protocol.messages.peers import Hello
 from protocol.messages.recovery import AttemptSnapshot, WorkerSnapshot
 from protocol.messages.work import SubmitRequest
 from protocol.models.recipes import ModelSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.ids import RequestKey
-from protocol.messages.peers import EngineReady
+from protocol.messages.engines import EngineReady
 from protocol.messages.work import SubmitRequest
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.effects import Effect, NotifyGrant, SpawnWorker

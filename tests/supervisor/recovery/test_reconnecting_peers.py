@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.failures import Code
-from protocol.messages.peers import EngineReady
+from protocol.messages.engines import EngineReady
 from protocol.messages.recovery import (
     AttemptSnapshot,
     GatewaySnapshot,

@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import CheckModel, SetRequestRules, Shutdown, StartEngine
+from protocol.messages.engines import CheckModel, SetRequestRules, StartEngine
+from protocol.messages.peers import Shutdown
 from protocol.messages.work import Cancel, GrantedAttempt, Refused, Run
 from protocol.models.memory import EngineDevice
 from protocol.models.nodes import HEAD

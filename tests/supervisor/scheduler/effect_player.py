@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import CheckModel, Shutdown, StartEngine
+from protocol.messages.engines import CheckModel, StartEngine
+from protocol.messages.peers import Shutdown
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, Run
 from protocol.models.memory import Capacity, MemoryEstimate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.messages.peers import CheckModel
+from protocol.messages.engines import CheckModel
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from tests.supervisor.scheduler.simulation import Simulation
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
+from protocol.messages.engines import EngineReady, StartEngine
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady, Shutdown, StartEngine
+from protocol.messages.peers import Shutdown
 from protocol.messages.recovery import (
     AttemptSnapshot,
     GatewaySnapshot,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
+from protocol.messages.engines import EngineReady
 from protocol.messages.events import Outcome
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineReady
 from protocol.messages.work import SubmitRequest
 from protocol.models.memory import HOST, Capacity, MemoryEstimate
 from protocol.models.nodes import HEAD, NodeFacts

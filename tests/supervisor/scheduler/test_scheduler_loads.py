@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code
-from protocol.messages.peers import StartEngine
+from protocol.messages.engines import StartEngine
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.scheduled_model import needs_new_engine
 from tests.supervisor.scheduler.effect_player import spec

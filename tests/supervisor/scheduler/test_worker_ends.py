@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from protocol.messages.peers import EngineReady
+from protocol.messages.engines import EngineReady
 from supervisor.scheduler.effects import KillAfter
 from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.scheduled_worker import ScheduledWorker

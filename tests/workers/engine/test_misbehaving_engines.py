@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from protocol.failures import Code
-from protocol.messages.peers import (
+from protocol.messages.engines import (
     EngineDied,
     EngineReady,
     LoadFailed,

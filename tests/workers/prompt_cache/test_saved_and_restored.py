@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, Shutdown, StartEngine
+from protocol.messages.engines import EngineDied, EngineReady, LoadFailed, StartEngine
+from protocol.messages.peers import Shutdown
 from protocol.models import prompt_caches
 from tests.fake_engines.llama_server import SLOT_TOKENS, program
 from tests.support.waiting import wait_for

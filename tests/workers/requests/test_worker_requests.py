@@ -15,8 +15,8 @@ import structlog
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey, topic
+from protocol.messages.engines import CheckModel, LoadFailed
 from protocol.messages.events import failure_of
-from protocol.messages.peers import CheckModel, LoadFailed
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs

@@ -6,10 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
-from protocol.messages.peers import (
-    Ping,
-    Pong,
-)
+from protocol.messages.peers import Ping, Pong
 from tests.workers.direct_engine import spec_of
 from tests.workers.worker_process import ENDLESS, WorkerProcess
 

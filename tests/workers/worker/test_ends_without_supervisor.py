@@ -9,12 +9,8 @@ from msgspec import msgpack, structs
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from protocol.messages.peers import (
-    EngineDied,
-    LoadFailed,
-    Shutdown,
-    StartEngine,
-)
+from protocol.messages.engines import EngineDied, LoadFailed, StartEngine
+from protocol.messages.peers import Shutdown
 from protocol.messages.recovery import WorkerSnapshot
 from protocol.worker_states import WorkerState
 from tests.fake_engines.llama_server import program

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
-from protocol.messages.peers import CheckModel, LoadFailed, ModelChecked, StartEngine
+from protocol.messages.engines import CheckModel, LoadFailed, ModelChecked, StartEngine
 from protocol.models.recipes import ModelSpec
 from protocol.runtime import logs
 from tests.support.models.tiny_models import tiny_models

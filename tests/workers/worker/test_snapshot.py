@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code, Failure
+from protocol.messages.engines import EngineDied, EngineReady, LoadFailed, StartEngine
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import EngineDied, EngineReady, LoadFailed, StartEngine
 from protocol.models.recipes import ModelSpec
 from protocol.worker_states import WorkerState
 from workers.worker.snapshot import ModelRecord, SentReport, unread, worker_snapshot

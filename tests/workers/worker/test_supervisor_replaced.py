@@ -14,14 +14,9 @@ import pytest
 from msgspec import structs
 
 from protocol.ids import RequestKey
+from protocol.messages.engines import CheckModel, EngineReady, ModelChecked, StartEngine
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import (
-    CheckModel,
-    EngineReady,
-    ModelChecked,
-    Shutdown,
-    StartEngine,
-)
+from protocol.messages.peers import Shutdown
 from protocol.messages.recovery import RememberState, WorkerSnapshot
 from protocol.messages.work import AttemptAbandoned, AttemptEnded, Cancel, Run
 from protocol.worker_states import WorkerState

@@ -13,8 +13,9 @@ import pytest
 from msgspec import structs
 
 from protocol.failures import Code
+from protocol.messages.engines import CheckModel, EngineReady, LoadFailed, ModelChecked, StartEngine
 from protocol.messages.events import EventKind
-from protocol.messages.peers import CheckModel, EngineReady, LoadFailed, ModelChecked, Ping, Pong, StartEngine
+from protocol.messages.peers import Ping, Pong
 from protocol.messages.work import AttemptEnded, Run
 from protocol.models.memory import HOST
 from protocol.models.recipes import ModelSpec

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from protocol.failures import Code
-from protocol.messages.peers import EngineDied, Ping, Pong, Shutdown
+from protocol.messages.engines import EngineDied
+from protocol.messages.peers import Ping, Pong, Shutdown
 from protocol.messages.work import AttemptAbandoned, AttemptEnded
 from tests.support.processes import alive, stop
 from tests.support.waiting import wait_for

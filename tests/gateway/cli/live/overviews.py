@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from gateway.overview.view import Access, Overview
+from protocol.messages.engines import LoadStage
 from protocol.messages.model_overview import ModelDeath, ModelDeaths, ModelFailure, ModelLoad, ModelOverview, WaitingKey
 from protocol.messages.overview import Download, EndedRequest, PlaceMemory, RequestOverview, ServerOverview
-from protocol.messages.peers import LoadStage
 
 NOW: Final = 1_764_180_000.0
 BUSY: Final = ModelOverview(

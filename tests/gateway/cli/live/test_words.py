@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.cli.live import words
+from protocol.messages.engines import LoadStage
 from protocol.messages.model_overview import ModelLoad, ModelOverview
-from protocol.messages.peers import LoadStage
 from tests.gateway.cli.live.overviews import BROKEN, BUSY, IDLE, LOADING, NOW
 
 ABSENT = ModelOverview("absent")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from protocol.failures import Code, Failure, LemonbusError
-from protocol.messages.peers import EngineReady
+from protocol.messages.engines import EngineReady
 from supervisor.handlers.models.model_details import gpu_layers
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.view_values import ModelView

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from protocol.messages.engines import EngineReady
 from protocol.messages.model_details import (
     FileFacts,
 )
-from protocol.messages.peers import EngineReady
 from supervisor.handlers.models.model_lists import HEADER_WAIT_S
 from supervisor.models.registry import ModelRegistry
 from supervisor.scheduler.model_states import ModelState

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from protocol.failures import Code, Failure
+from protocol.messages.engines import CheckModel, EngineReady, StartEngine
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.messages.work import SubmitRequest
 from protocol.models.memory import Capacity, MemoryEstimate
 from protocol.models.nodes import NodeFacts

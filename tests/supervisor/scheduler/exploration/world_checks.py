@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import CheckModel, StartEngine
+from protocol.messages.engines import CheckModel, StartEngine
 from protocol.messages.work import Refused, Run
 from protocol.models.memory import HOST
 from supervisor.scheduler.effects import Effect, FetchFiles, SpawnWorker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
+from protocol.messages.engines import CheckModel
 from protocol.messages.models import LoadPlan
-from protocol.messages.peers import CheckModel
 from protocol.models.memory import HOST, Capacity, MemoryEstimate, PlaceNeed
 from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.worker_states import WorkerState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from protocol.messages.engines import LoadProgressed, LoadStage, StartEngine
 from protocol.messages.health import LoadInProgress
-from protocol.messages.peers import LoadProgressed, LoadStage, StartEngine
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
 from tests.supervisor.scheduler.effect_player import spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.failures import Code, Failure
-from protocol.messages.peers import StartEngine
+from protocol.messages.engines import StartEngine
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.worker_states import WorkerState
 from supervisor.scheduler.memory.known_memory import FREEING_S

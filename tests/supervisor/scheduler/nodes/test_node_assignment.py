@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
-from protocol.messages.peers import CheckModel, StartEngine
+from protocol.messages.engines import CheckModel, StartEngine
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.models.recipes import NodeBackend

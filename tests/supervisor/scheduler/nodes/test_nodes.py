@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.messages.peers import LoadStage
+from protocol.messages.engines import LoadStage
 from protocol.models.memory import HOST
 from protocol.models.nodes import HEAD, NodeNeeds
 from protocol.worker_states import WorkerState

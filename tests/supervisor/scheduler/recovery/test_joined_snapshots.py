@@ -8,7 +8,7 @@ import pytest
 
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
-from protocol.messages.peers import EngineReady, LoadProgressed, LoadStage
+from protocol.messages.engines import EngineReady, LoadProgressed, LoadStage
 from protocol.messages.recovery import (
     AttemptSnapshot,
     GatewaySnapshot,

@@ -7,9 +7,10 @@ from typing import Any
 from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages.caller import Caller
+from protocol.messages.engines import CheckModel, EngineReady, LoadProgressed, LoadStage, StartEngine
 from protocol.messages.health import LoadInProgress
 from protocol.messages.models import PolicyOverrides
-from protocol.messages.peers import CheckModel, EngineReady, LoadProgressed, LoadStage, Shutdown, StartEngine
+from protocol.messages.peers import Shutdown
 from protocol.messages.recovery import RememberState
 from protocol.messages.work import Cancel, QueueStatus, Refused, SubmitRequest
 from protocol.models.memory import MemoryEstimate

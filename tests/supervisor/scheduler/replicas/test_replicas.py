@@ -6,8 +6,8 @@ import pytest
 
 from protocol.failures import Code
 from protocol.ids import RequestKey
+from protocol.messages.engines import CheckModel, EngineReady, StartEngine
 from protocol.messages.models import Loaded
-from protocol.messages.peers import CheckModel, EngineReady, StartEngine
 from protocol.messages.recovery import WorkerSnapshot
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
 from protocol.models.nodes import HEAD
