@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.handlers.models.deletion import plan_deletion
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
+from supervisor.models.deletion_plan import plan_deletion
 
 
 @pytest.fixture
