@@ -22,7 +22,7 @@ from supervisor.handlers.readiness import ReadinessCalls
 from supervisor.handlers.requests import InferenceRequests
 from supervisor.handlers.responses import ResponseCalls
 from supervisor.handlers.server_state import AbandonedCalls
-from supervisor.lifecycle import handler_factory
+from supervisor.lifecycle import model_handlers, server_handlers
 from supervisor.lifecycle.components import Components
 from supervisor.lifecycle.peer_components import PeerComponents
 from supervisor.lifecycle.preload import ModelPreload
@@ -51,19 +51,19 @@ class Supervisor:
         """
         components = self.components = Components(settings, process_context, loop, listen_fd)
         logs.set_sink(self._logged)  # readers of the log also get what the start says
-        sampling = handler_factory.sampling_defaults(components)
+        sampling = model_handlers.sampling_defaults(components)
         self._peer_components = PeerComponents(components, sampling)
-        about_the_machine, machine_jobs = handler_factory.machine_handlers(components)
+        about_the_machine, machine_jobs = server_handlers.machine_handlers(components)
         pulls: dict[type, TakeOverJob] = {StartPull: components.downloads.take_over}
         self._job_kinds = {**pulls, **machine_jobs, **components.nodes.job_kinds()}
         """Type of an order → what takes over an earlier supervisor's job with such an order."""
-        self._batches = handler_factory.batch_jobs(components)
+        self._batches = server_handlers.batch_jobs(components)
         tables = [
             *self._peer_handlers(),
             self._batches.handlers(),
-            *handler_factory.model_handlers(components, sampling),
+            *model_handlers.model_handlers(components, sampling),
             *about_the_machine,
-            *handler_factory.server_handlers(components, self._peer_components.other_versions, self._batches),
+            *server_handlers.server_handlers(components, self._peer_components.other_versions, self._batches),
         ]
         components.messages.add(merge_handlers(tables))
         self.preload = ModelPreload(
