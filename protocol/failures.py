@@ -7,6 +7,7 @@ Types and codes are mullama's where it has one.
 from __future__ import annotations
 
 import enum
+import errno
 import re
 from typing import Final, NamedTuple
 
@@ -16,6 +17,9 @@ from protocol.times import Seconds
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Exceptions from decoding bytes of other processes or files: wrong structure, invalid UTF-8, or nesting too deep."""
+
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of the operating system that are fixed by free space or inodes, including the user's quota."""
 
 
 class Code(enum.StrEnum):
@@ -275,6 +279,12 @@ class LemonbusError(Exception):
 def invalid(message: str, param: str = "") -> LemonbusError:
     """Return the exception for something wrong in what the caller sent."""
     return Failure(Code.INVALID_REQUEST, message, param=param).raised()
+
+
+def write_failure(problem: OSError, message: str, model: str = "") -> Failure:
+    """Return the failure of a request that could not change a file: ``insufficient_storage`` if the disk is full."""
+    code = Code.INSUFFICIENT_STORAGE if problem.errno in NO_SPACE else Code.INTERNAL
+    return Failure(code, message, model=model, detail=str(problem))
 
 
 def not_understood(problem: Exception | str, model: str = "") -> LemonbusError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, write_failure
 from protocol.runtime import logs
 
 _MAX_DETAIL: Final = 2000
@@ -36,7 +36,7 @@ class InternalErrors:
         if isinstance(problem, OSError):
             log.error("the operating system refused an operation", **context, exc_info=problem)
             reason = f"the server could not do that: {problem.strerror or type(problem).__name__}"
-            return Failure(Code.INTERNAL, reason, detail=str(problem))
+            return write_failure(problem, reason)
         self.count += 1
         log.error("internal error", **context, exc_info=problem)
         trace = "".join(traceback.format_exception(problem))[-_MAX_DETAIL:]

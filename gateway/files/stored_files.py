@@ -12,7 +12,7 @@ from gateway.bus.session import SupervisorSession
 from gateway.http.request_context import RequestContext
 from gateway.threads import in_thread
 from protocol.batches.file_store import FileRecord, FileStore
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, write_failure
 from protocol.models.nodes import HEAD
 
 R = TypeVar("R")
@@ -33,12 +33,12 @@ def seen_by(context: RequestContext) -> str | None:
 
 
 def on_disk(work: Callable[[], R]) -> R:
-    """Return what ``work`` returns, while others run. An error of the disk is ``insufficient_storage``."""
+    """Return what ``work`` returns, while others run. A full disk is ``insufficient_storage``, another error of it ``internal_error``."""
     try:
         return in_thread(work)
     except OSError as problem:
-        message = "the server's disk does not take or give the file now"
-        raise Failure(Code.INSUFFICIENT_STORAGE, message, detail=str(problem)).raised() from problem
+        message = f"the server's disk does not take or give the file now: {problem.strerror}"
+        raise write_failure(problem, message).raised() from problem
 
 
 class StoredFiles:

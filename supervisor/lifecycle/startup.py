@@ -25,7 +25,7 @@ from protocol import file_lock
 from protocol.config import settings_environment
 from protocol.config.api_keys import KEY_VARIABLES, check_key_file
 from protocol.config.settings import Settings, read_settings, write_settings
-from protocol.failures import Code, Failure, LemonbusError, invalid
+from protocol.failures import NO_SPACE, Code, Failure, LemonbusError, invalid
 from protocol.runtime import logs
 from protocol.wire.bus_address import ClusterKeys, ClusterMembership, write_membership
 from protocol.wire.endpoints import RuntimeDirectory
@@ -36,12 +36,8 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 """Exit code for errors that the next start would also have, so a service manager does not restart the server."""
 
-_TEMPORARY_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
+_TEMPORARY_ERRORS: Final = frozenset({*NO_SPACE, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM})
 """Errors of the machine, not of the setting."""
-_NO_SPACE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors that are fixed by free space or inodes, including the user's quota."""
-
-
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 """Errors of file systems without locks."""
 _STATE_LOCK: Final = "server.lock"
@@ -204,7 +200,7 @@ def accepted_settings(first: StartupSettings, runtime: Path) -> StartupSettings:
 def _unusable(name: str, path: Path, problem: OSError) -> LemonbusError:
     reason = "it is not a directory" if isinstance(problem, FileExistsError) else problem.strerror or str(problem)
     message = f"{name} {path} cannot be used: {reason}"
-    if problem.errno in _NO_SPACE_ERRORS:
+    if problem.errno in NO_SPACE:
         message += f"; free space or inodes there (df, df -i), or choose another --{name.replace('_', '-')}"
     if problem.errno in _TEMPORARY_ERRORS:
         return Failure(Code.INTERNAL, message, param=name).raised()

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, printable
+from protocol.failures import Code, Failure, printable, write_failure
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write, read_json_object
 
 FILE: Final = "model_names.json"
@@ -103,5 +103,5 @@ class UserAliases:
             self._file.replace(msgspec.to_builtins(names))
         except OSError as problem:
             reason = f"{FILE} could not be written: {problem.strerror}"
-            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+            raise write_failure(problem, reason).raised() from problem
         self._names = names

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from protocol.config.fields import setting_fields
 from protocol.config.settings import Settings, read_origins, write_settings
-from protocol.failures import Code, Failure, LemonbusError
+from protocol.failures import Code, Failure, LemonbusError, write_failure
 from protocol.messages.reload import ReloadReport, ReloadSettings, SetLogLevel, SettingChange, SettingEffect
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
@@ -225,7 +225,7 @@ class Reloader:
             if listener is not None:
                 listener.close()
             why = f"the new settings could not be written into the runtime directory: {problem.strerror}; nothing has changed"
-            raise Failure(Code.INTERNAL, why, detail=str(problem)).raised() from None
+            raise write_failure(problem, why).raised() from None
         if listener is not None:
             self._successor.hold_listener(listener)
             if old.port == new.port:  # the former address would still get connections, which no gateway accepts

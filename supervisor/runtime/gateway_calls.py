@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, write_failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.work import Refused
@@ -39,7 +39,7 @@ class GatewayCalls:
                 self.answer(gateway, number, report)
             else:
                 reason = f"the change could not be written: {problem.strerror}{if_not}"
-                self.refuse(gateway, number, Failure(Code.INTERNAL, reason, detail=str(problem)))
+                self.refuse(gateway, number, write_failure(problem, reason))
 
         self._state_writer.when_written(written)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 
-from protocol.failures import Code
+from protocol.failures import NO_SPACE, Code
 
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
@@ -65,5 +64,5 @@ class SourceError(Exception):
 def not_written(problem: OSError, detail: str = "") -> SourceError:
     """Return the error of a file that could not be written. ``detail``: instead of the text of the problem."""
     reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = problem.errno in NO_SPACE
     return SourceError(f"a file could not be written: {reason}", detail or str(problem), full=full)

@@ -10,7 +10,7 @@ import gevent
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND
+from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND, STORAGE
 from gateway.api.common.routes import Content, HttpCaller, route
 from gateway.batches.stored_batches import StoredBatches, page_after
 from gateway.files.stored_files import owner_of
@@ -128,7 +128,7 @@ def _address(env: dict[str, Any]) -> str:
     return f"{env.get('wsgi.url_scheme', 'http')}://{env.get('HTTP_HOST', '')}{prefix}"
 
 
-@route("POST", "messages/batches", private=True, scope=Scope.INFERENCE, failures=BODY)
+@route("POST", "messages/batches", private=True, scope=Scope.INFERENCE, failures=BODY | STORAGE)
 def create_message_batch(caller: HttpCaller, request: MessageBatchRequest) -> MessageBatch:
     """Begins to answer messages, when no other request needs their models."""
     seen: set[str] = set()

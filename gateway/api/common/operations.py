@@ -72,6 +72,8 @@ INFERENCE: Final = BODY | MODEL | ENGINE
 CHANGE: Final = BODY | MODEL
 """Failures of a request that changes models."""
 UNSUPPORTED: Final = _failures(Code.UNSUPPORTED)
+STORAGE: Final = _failures(Code.INSUFFICIENT_STORAGE)
+"""Failures of a request that changes files of the server."""
 
 
 class Form(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import BODY, CONFLICT, NO_MODEL, NOT_FOUND
+from gateway.api.common.operations import BODY, CONFLICT, NO_MODEL, NOT_FOUND, STORAGE
 from gateway.api.common.request_fields import MAX_NAME_LENGTH
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.failures import invalid
@@ -78,7 +78,7 @@ def list_aliases(caller: HttpCaller, _request: Nothing) -> ModelAliases:
     _PATH,
     changes=True,
     needs=("target", "model"),
-    failures=BODY | NO_MODEL | CONFLICT,
+    failures=BODY | NO_MODEL | CONFLICT | STORAGE,
     examples={"one": {"alias": "my-chat-model", "target": "SmolLM2-135M-Instruct-GGUF"}},
 )
 def set_alias(caller: HttpCaller, request: AliasRequest) -> AliasSet:
@@ -90,7 +90,7 @@ def set_alias(caller: HttpCaller, request: AliasRequest) -> AliasSet:
     return AliasSet("ok", request.alias, target)
 
 
-@route("DELETE", _PATH + "/{alias:path}", changes=True, failures=NOT_FOUND)
+@route("DELETE", _PATH + "/{alias:path}", changes=True, failures=NOT_FOUND | STORAGE)
 def remove_alias(caller: HttpCaller, request: AliasName) -> AliasRemoved:
     """Removes a name that a user gave to a model."""
     caller.ask(partial(RemoveAlias, alias=request.alias), str)

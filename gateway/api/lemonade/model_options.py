@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import BODY, NO_MODEL, UNSUPPORTED
+from gateway.api.common.operations import BODY, NO_MODEL, STORAGE, UNSUPPORTED
 from gateway.api.common.request_fields import MAX_NAME_LENGTH, option_value
 from gateway.api.common.routes import HttpCaller, route
 from protocol.messages.model_details import ChangeModelOptions, ModelOptionsReport
@@ -79,7 +79,7 @@ def show_model_options(caller: HttpCaller, request: ModelOptionsId) -> ModelOpti
     changes=True,
     body=ModelOptionsChange,
     body_required=False,
-    failures=BODY | NO_MODEL | UNSUPPORTED,
+    failures=BODY | NO_MODEL | STORAGE | UNSUPPORTED,
     examples={"a context": {"ctx_size": 8192}, "automatic": {"ctx_size": -1}, "removed": {"ctx_size": None}},
 )
 def change_model_options(caller: HttpCaller, request: ModelOptionsRequest) -> ModelOptionsAnswer:
@@ -93,7 +93,7 @@ def change_model_options(caller: HttpCaller, request: ModelOptionsRequest) -> Mo
     return _answer(caller, request.model_id, changes=changes, dry_run=bool(request.dry_run))
 
 
-@route("DELETE", _PATH, changes=True, failures=NO_MODEL | UNSUPPORTED)
+@route("DELETE", _PATH, changes=True, failures=NO_MODEL | STORAGE | UNSUPPORTED)
 def erase_model_options(caller: HttpCaller, request: ModelOptionsId) -> ModelOptionsAnswer:
     """Removes all load options that are saved for a model."""
     return _answer(caller, request.model_id, erase=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gateway.api.common.operations import BODY
+from gateway.api.common.operations import BODY, STORAGE
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from protocol.messages.models import GetParams, ParamsReport, SetParams
 from protocol.models.sampling import SamplingChange, SamplingValue
@@ -33,7 +33,7 @@ def show_params(caller: HttpCaller, _request: Nothing) -> ParamsAnswer:
     "params",
     changes=True,
     body_required=False,
-    failures=BODY,
+    failures=BODY | STORAGE,
     examples={"two": {"temperature": 0.2, "max_length": 1000}},
 )
 def set_params(caller: HttpCaller, change: SamplingChange) -> ParamsAnswer:

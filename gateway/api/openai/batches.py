@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND
+from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND, STORAGE
 from gateway.api.common.routes import HttpCaller, route
 from gateway.batches.stored_batches import StoredBatches, page_after
 from gateway.files.stored_files import StoredFiles, owner_of
@@ -155,7 +155,7 @@ def _shown(batch: StoredBatch) -> BatchObject:
     )
 
 
-@route("POST", "batches", private=True, scope=Scope.INFERENCE, failures=BODY | NOT_FOUND)
+@route("POST", "batches", private=True, scope=Scope.INFERENCE, failures=BODY | NOT_FOUND | STORAGE)
 def create_batch(caller: HttpCaller, request: BatchRequest) -> BatchObject:
     """Begins to work off the requests of a file, when no other request needs their models."""
     metadata = request.metadata or {}

@@ -11,7 +11,7 @@ import falcon
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import BODY, NOT_FOUND, Form, Operation
+from gateway.api.common.operations import BODY, NOT_FOUND, STORAGE, Form, Operation
 from gateway.api.common.route_resource import RouteResource
 from gateway.api.common.routes import Content, HttpCaller, route
 from gateway.bus.session import SupervisorSession
@@ -20,7 +20,7 @@ from gateway.http.bodies import body_limits
 from gateway.http.request_context import request_context
 from protocol.batches.file_store import FileDraft, FileRecord
 from protocol.config.api_keys import Scope
-from protocol.failures import Code, Failure, invalid, printable
+from protocol.failures import invalid, printable, write_failure
 from protocol.wire import form_data
 
 PURPOSES: Final = ("batch",)
@@ -156,7 +156,11 @@ class FilesResource(RouteResource):
         super().__init__(session, [list_files])
         self.scopes = {"POST": Scope.INFERENCE}
         operation = Operation(
-            "Uploads a file.", answer=FileObject, form=Form(UploadFields, (_FILE,)), failures=BODY, examples=_EXAMPLES
+            "Uploads a file.",
+            answer=FileObject,
+            form=Form(UploadFields, (_FILE,)),
+            failures=BODY | STORAGE,
+            examples=_EXAMPLES,
         )
         self.operations = {**self.operations, "POST": operation}
 
@@ -176,8 +180,8 @@ class FilesResource(RouteResource):
             record = on_disk(lambda: files.store.keep(draft, owner, name, fields["purpose"], ttl))
         except OSError as problem:
             draft.discard()
-            message = "the server's disk does not take the file now"
-            raise Failure(Code.INSUFFICIENT_STORAGE, message, detail=str(problem)).raised() from problem
+            message = f"the server's disk does not take the file now: {problem.strerror}"
+            raise write_failure(problem, message).raised() from problem
         except BaseException:
             draft.discard()
             raise

@@ -13,12 +13,12 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND
+from gateway.api.common.operations import BODY, CONFLICT, NOT_FOUND, STORAGE
 from gateway.api.common.routes import HttpCaller, Nothing, route
 from gateway.server_clock import SERVER_CLOCK
 from protocol.config import api_keys
 from protocol.config.api_keys import ApiKey, KeyRights, NewKey, Scope
-from protocol.failures import Code, Failure
+from protocol.failures import Code, Failure, write_failure
 from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 
@@ -100,7 +100,7 @@ def list_keys(caller: HttpCaller, _request: Nothing) -> KeysAnswer:
     _PATH,
     changes=True,
     secret=True,
-    failures=BODY | CONFLICT,
+    failures=BODY | CONFLICT | STORAGE,
     examples={"a client": {"name": "ci", "models": ["Qwen*"], "requests_per_minute": 60}},
 )
 def add_key(caller: HttpCaller, rights: KeyRights) -> AddedKey:
@@ -118,7 +118,7 @@ def add_key(caller: HttpCaller, rights: KeyRights) -> AddedKey:
     return added(made, everyone, file, first=not caller.context.keys_needed)
 
 
-@route("DELETE", _PATH + "/{name}", changes=True, secret=True, failures=NOT_FOUND | CONFLICT)
+@route("DELETE", _PATH + "/{name}", changes=True, secret=True, failures=NOT_FOUND | CONFLICT | STORAGE)
 def revoke_key(caller: HttpCaller, key: NamedKey) -> ChangedKeys:
     """Revokes an API key: no request that begins after the answer is admitted with it.
 
@@ -191,7 +191,7 @@ def _in_thread(work: Callable[[_Sleep], R]) -> R:
         return threads.in_thread(lambda: work(threads.sleep))
     except OSError as problem:
         reason = f"the file of API keys could not be read or written: {problem.strerror}; the keys are unchanged"
-        raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+        raise write_failure(problem, reason).raised() from problem
     except ValueError as problem:
         reason = f"the file of API keys is broken, and was not changed: {problem}"
         raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gateway.api.common.operations import BODY, UNSUPPORTED
+from gateway.api.common.operations import BODY, STORAGE, UNSUPPORTED
 from gateway.api.common.routes import HttpCaller, route
 from protocol.messages.reload import ReloadReport, ReloadSettings, SettingChange
 
@@ -33,7 +33,7 @@ class ReloadAnswer(msgspec.Struct):
     "/internal/reload",
     changes=True,
     body_required=False,
-    failures=BODY | UNSUPPORTED,
+    failures=BODY | STORAGE | UNSUPPORTED,
     examples={"only show": {"dry_run": True}},
 )
 def reload_configuration(caller: HttpCaller, request: ReloadRequest) -> ReloadAnswer:

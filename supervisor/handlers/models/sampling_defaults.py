@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from protocol.failures import Code, Failure, LemonbusError, printable
+from protocol.failures import LemonbusError, printable, write_failure
 from protocol.messages.engines import SamplingDefaults
 from protocol.messages.models import GetParams, ParamsReport, SetParams
 from protocol.models.sampling import SamplingValue, apply_change, check_params, effective_params
@@ -72,7 +72,7 @@ class SamplingDefaultsStore:
             self._file.replace(values)
         except OSError as problem:
             reason = f"the parameters could not be stored: {problem.strerror}"
-            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+            raise write_failure(problem, reason).raised() from problem
         self.values = values
         return True
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from protocol.failures import Code, Failure, LemonbusError, invalid, printable
+from protocol.failures import Code, Failure, LemonbusError, invalid, printable, write_failure
 from protocol.models.recipes import ModelSpec
 from supervisor.models.catalogues import catalogue, extra_models, user_models
 from supervisor.models.catalogues.catalogue import MAX_NAME_LENGTH, CatalogueEntry
@@ -157,7 +157,7 @@ class AdoptedModels:
             self._file.replace(items)
         except OSError as problem:
             reason = f"{FILE} could not be written: {problem.strerror}"
-            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+            raise write_failure(problem, reason).raised() from problem
         self._kept = kept
 
     # Files of this machine

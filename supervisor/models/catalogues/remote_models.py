@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, printable
+from protocol.failures import printable, write_failure
 from protocol.messages.remote_models import RemoteModel
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
@@ -76,6 +76,6 @@ class RemoteModels:
             self._file.replace(msgspec.to_builtins(changed))
         except OSError as problem:
             reason = f"{FILE} could not be written: {problem.strerror}"
-            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+            raise write_failure(problem, reason).raised() from problem
         self._models = changed
         return True

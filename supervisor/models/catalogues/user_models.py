@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.failures import Code, Failure, printable
+from protocol.failures import Code, Failure, printable, write_failure
 from supervisor.models.catalogues import catalogue
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
@@ -92,4 +92,4 @@ class UserModels:
             self._file.replace(items)
         except OSError as problem:
             reason = f"{FILE} could not be written: {problem.strerror}"
-            raise Failure(Code.INTERNAL, reason, detail=str(problem)).raised() from problem
+            raise write_failure(problem, reason).raised() from problem

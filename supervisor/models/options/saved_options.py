@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.failures import Code, Failure, LemonbusError, printable
+from protocol.failures import LemonbusError, printable, write_failure
 from protocol.models.recipes import AUTOMATIC, RecipeDescriptor
 from supervisor.models.options.load_options import Options, check, check_option
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
@@ -134,7 +134,5 @@ class SavedOptions:
             self._file.replace(items)
         except OSError as problem:
             reason = f"the options could not be saved: {problem.strerror}"
-            raise Failure(
-                Code.INTERNAL, reason, model=model, detail=f"{self._file.path}: {problem.strerror}"
-            ).raised() from problem
+            raise write_failure(problem, reason, model).raised() from problem
         self._items = items

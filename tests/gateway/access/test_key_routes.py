@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,22 @@ def test_a_broken_file_is_reported_and_stays_as_it_is(make_app: MakeApp, tmp_pat
         answer = app(method, path, body, headers={"Authorization": "Bearer hush"})
         assert "broken" in is_error(answer, 500, "internal_error")["message"]
     assert (tmp_path / KEYS_FILE).read_text() == "{"
+
+
+def test_a_key_that_a_full_disk_does_not_take_is_refused_as_such(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(admin_api_key="hush")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("protocol.config.api_keys.write_keys", full)
+    answer = app("POST", "/internal/keys", {"name": "ci"}, headers={"Authorization": "Bearer hush"})
+    error = is_error(answer, 507, "model_error")["error"]
+    assert error["code"] == "insufficient_storage"
+    assert "No space left on device; the keys are unchanged" in error["message"]
+    assert not (tmp_path / KEYS_FILE).exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol import small_files
-from protocol.failures import LemonbusError
+from protocol.failures import Code, LemonbusError
 from protocol.messages.remote_models import RemoteModel
 from protocol.models.memory import HOST
 from protocol.models.nodes import HEAD
@@ -23,6 +23,7 @@ from supervisor.models import measured_memory, user_aliases
 from supervisor.models.catalogues import adopted_models, remote_models, user_models
 from supervisor.models.catalogues.adopted_models import AdoptedModels
 from supervisor.models.catalogues.remote_models import RemoteModels
+from supervisor.models.catalogues.user_models import UserModels
 from supervisor.models.measured_memory import MeasuredMemory
 from supervisor.models.names import NameIndex
 from supervisor.models.options import saved_options
@@ -224,6 +225,38 @@ def test_the_same_value_is_written_again_if_the_disk_may_not_have_it(
     save()
     assert json.loads(path.read_text())
     save()  # a third write would find no result in the list
+
+
+def _options(path: Path, finish: FinishWrite) -> Callable[[], object]:
+    options = SavedOptions(path, lambda _: DESCRIPTORS["llamacpp"], finish=finish)
+    return lambda: options.save("m", {"ctx_size": 512})
+
+
+def _registered(path: Path, finish: FinishWrite) -> Callable[[], object]:
+    users = UserModels(path, finish)
+    return lambda: users.put("user.a", {"checkpoint": "o/a:Q8_0", "recipe": "llamacpp"})
+
+
+@pytest.mark.parametrize("save_of", [_aliases, _sampling, _remote, _adopted, _options, _registered])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errno.ENOSPC, Code.INSUFFICIENT_STORAGE),
+        (errno.EDQUOT, Code.INSUFFICIENT_STORAGE),
+        (errno.EIO, Code.INTERNAL),
+    ],
+)
+def test_a_change_that_a_full_disk_does_not_take_is_refused_as_such(
+    tmp_path: Path, save_of: Callable[[Path, FinishWrite], Callable[[], object]], error: int, code: Code
+) -> None:
+    def finish(draft: Path, _target: Path, _done: Callable[[OSError | None], None]) -> None:
+        draft.unlink()
+        raise OSError(error, os.strerror(error), str(draft))
+
+    with pytest.raises(LemonbusError, match=os.strerror(error)) as refused:
+        save_of(tmp_path / "state.json", finish)()
+    failure = refused.value.failure
+    assert (failure.code, str(tmp_path) in failure.message, str(tmp_path) in failure.detail) == (code, False, True)
 
 
 def test_a_file_that_others_may_now_read_has_changed(tmp_path: Path) -> None:

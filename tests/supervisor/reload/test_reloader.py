@@ -250,7 +250,7 @@ def test_settings_that_cannot_be_written_are_refused_and_change_nothing(
     reloading.file.write_text(f"max_loaded_models = 7\nport = {free_port()}\n")
     reloading.ask(1)
     failure = reloading.answer(1)
-    assert failure.http_status == 500
+    assert failure.http_status == 507
     assert "into the runtime directory: No space left on device; nothing has changed" in failure.message
     assert reloading.written == reloading.settings
     assert (reloading.takeovers.listeners, reloading.takeovers.count) == ([], 0)

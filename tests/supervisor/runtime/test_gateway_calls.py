@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 from unittest.mock import Mock, call
@@ -48,6 +49,16 @@ def test_a_report_waits_until_it_is_written_and_a_failure_does_not(answers: Answ
     assert answers.bus.mock_calls == []
     answers.written[0](None)
     assert answers.bus.mock_calls == [call.send("g1", CallResult(2), envelope.pack_payload([]))]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_report_whose_change_is_not_written_becomes_a_failure(answers: Answers, error: int) -> None:
+    answers.calls.answer_when_written("g1", 1, [], "; it was lost")
+    problem = OSError(error, os.strerror(error))
+    answers.written[0](problem)
+    code = Code.INSUFFICIENT_STORAGE if error == errno.ENOSPC else Code.INTERNAL
+    reason = f"the change could not be written: {problem.strerror}; it was lost"
+    assert answers.bus.mock_calls == [call.send("g1", Refused(1, 0, Failure(code, reason, detail=str(problem))))]
 
 
 def test_a_gateway_that_has_ended_is_not_answered(answers: Answers) -> None:
