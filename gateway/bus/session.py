@@ -216,6 +216,9 @@ class SupervisorSession:
             # No warning: it may have been replaced on purpose. If not, the next one says so ("the last supervisor has
             # ended").
             logs.get_logger().info("the supervisor has ended; requests wait for the next one", gateway=self.id)
+        self._connect_again()
+
+    def _connect_again(self) -> None:
         self.admission.apply(AdmissionEvent.SUPERVISOR_ENDED)
         self._connection.supervisor_ended()
         self._message_handlers.notify_exchanges()
@@ -230,14 +233,12 @@ class SupervisorSession:
         former = self.id
         self.id, self.proof = new_gateway_id(self.node)
         logs.get_logger().warning("the supervisor had given this gateway up", gateway=former, now=self.id)
-        self.admission.apply(AdmissionEvent.SUPERVISOR_ENDED)
         self._sockets.drain_events()
-        self._connection.supervisor_ended()
+        self._connect_again()
         self._pending.fail_with_worker(_GIVEN_UP)
         self._requests.gateway = self.id
         self._sockets.use_topic(self.id, former)
         self.request_counts.forget_reports()
-        self._message_handlers.notify_exchanges()
 
     def check_connection(self, now: float) -> None:
         """Say Hello again if no supervisor answers, and limit how long requests wait for one. Call it twice a second.
