@@ -46,7 +46,7 @@ GONE: Final = line("worker gone", why="SIGKILL", model="chat")
         (
             [fault(NODE)],
             [line("node lost", why="node gpu1 has not reported to this supervisor")],
-            failed("worker_gone"),
+            failed("node_lost", text="because node gpu1 was lost; repeat the request"),
         ),
         ([fault(ENGINE)], [], failed("backend_died")),
         ([fault(FaultKind.DRAIN, "gpu2")], [], failed("no_suitable_node", status=503)),
@@ -67,6 +67,7 @@ def test_what_was_done_explains_an_error(faults: list[Fault], lines: list[dict[s
         ([fault(NODE)], [LOST], failed("node_lost", text="because node gpu2 is not reachable")),
         ([fault(NODE)], [LOST], failed("node_lost", model="tale")),
         ([fault(NODE)], [LOST, line("worker gone", model="chat")], failed("worker_gone")),
+        ([fault(NODE)], [line("node lost", why="node gpu1 has not reported")], failed("worker_gone")),
         ([fault(NODE)], [], failed("events_lost", model="tale")),
         ([fault(ENGINE, model="other")], [], failed("backend_died")),
         ([fault(FaultKind.SUPERVISOR, "head")], [], failed("events_lost")),

@@ -31,6 +31,7 @@ from protocol.messages.calls import CallResult, Progress
 from protocol.messages.events import Event
 from protocol.messages.log_stream import LogBatch
 from protocol.messages.readiness import ServerReadiness
+from protocol.models.nodes import HEAD
 from protocol.runtime import logs
 
 _ABOUT_ONE_REQUEST: Final = (work.Refused, CallResult, Progress, LogBatch)
@@ -119,6 +120,10 @@ class MessageHandlers:
         self._last_events[worker] = time.monotonic()
         self.on_events(batch, worker)
 
+    def node_of(self, worker: str) -> str:
+        """Return the node of a worker, empty if it is the head and so is this process."""
+        return self._subscriptions.node_of(worker) or (HEAD if self._elsewhere else "")
+
     def notify_exchanges(self) -> None:
         """Wake the requests that got events, once everything that has arrived was read."""
         if self._to_wake:
@@ -192,7 +197,7 @@ class MessageHandlers:
 
     def _recovered(self, message: recovery.Recovered, _: bytes) -> None:
         living = frozenset(message.workers)
-        self._subscriptions.recovered(living)
+        self._subscriptions.recovered(living, message.nodes)
         working = {exchange.worker for exchange in self._pending.exchanges.values() if exchange.worker}
         working |= self._received_ends.workers
         for worker in working - living:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from gateway.bus.admission import GatewayAdmission
 from gateway.bus.pending_requests import PendingRequests
 from gateway.bus.supervisor_connection import SupervisorConnection
@@ -15,6 +17,7 @@ from gateway.requests.inference_request import InferenceRequest
 from gateway.requests.received_ends import ReceivedEnds
 from gateway.requests.spool import Spool
 from protocol.config.settings import Settings
+from protocol.failures import Code, Failure
 from protocol.ids import RequestKey
 from protocol.messages import work
 from protocol.messages.events import Outcome
@@ -46,6 +49,8 @@ class RequestDispatcher:
         self._admission, self._pending, self._connection = admission, pending, connection
         self._received_ends, self._counts, self._hold = received_ends, counts, hold
         self.inbox_bytes = settings.inbox_bytes
+        self.node_of: Callable[[str], str] = lambda _worker: ""
+        """Returns the node of a worker, empty if it is that of this process."""
 
     def start(self, request: InferenceRequest, context: RequestContext, reservation: int) -> RequestExchange:
         """Send an inference request; raises ``LemonbusError`` if it is not admitted, or if the spool is full.
@@ -132,6 +137,12 @@ class RequestDispatcher:
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
         self._pending.exchanges.pop(exchange.number, None)
+
+    def with_node(self, failure: Failure, worker: str) -> Failure:
+        """Name the worker's node in the failure of an answer that was damaged on its way."""
+        node = self.node_of(worker) if failure.code is Code.LOST else ""
+        text = f"{failure.message}; the model runs on node {node}"
+        return msgspec.structs.replace(failure, message=text) if node else failure
 
     def may_retry(self) -> bool:
         """Return whether there is, or will be, a supervisor for another attempt."""

@@ -121,6 +121,7 @@ class SupervisorSession:
             self._received_ends,
             elsewhere=self.node != HEAD,
         )
+        self._requests.node_of = self._message_handlers.node_of
         return self._message_handlers
 
     def connect(self) -> None:

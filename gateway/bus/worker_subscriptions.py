@@ -20,6 +20,11 @@ WORKER_ENDED: Final = Failure(Code.WORKER_GONE, "the worker process ended")
 _REMOTE: Final = "tcp:"
 
 
+def _lost_with(node: str) -> Failure:
+    text = f"the worker is gone, because node {node} was lost; repeat the request: it may run on another node"
+    return Failure(Code.NODE_LOST, text)
+
+
 class EventSocket(Protocol):
     """The parts of the event socket that this uses."""
 
@@ -79,15 +84,23 @@ class WorkerSubscriptions:
 
         timer.start(waited)
 
-    def recovered(self, living: Container[str]) -> None:
-        """Settle the workers that are not ``living``: they ended while no supervisor could say so."""
+    def recovered(self, living: Container[str], nodes: Container[str] = ()) -> None:
+        """Settle the workers that are not ``living``: they ended while no supervisor could say so.
+
+        ``nodes``: those besides the head that are in the server. What ran on another one has ended with it.
+        """
         for worker in list(self._endpoints):
             if worker not in living:
-                self.gone(WorkerGone(worker, WORKER_ENDED))
+                node = self.node_of(worker)
+                self.gone(WorkerGone(worker, WORKER_ENDED if node in nodes or not node else _lost_with(node)))
 
     def knows(self, worker: str) -> bool:
         """Return whether the gateway is subscribed to a worker that is not settled."""
         return worker in self._endpoints
+
+    def node_of(self, worker: str) -> str:
+        """Return the node of a worker that is not settled; empty if that is the head."""
+        return self._nodes.get(worker, "")
 
     def disconnected(self, endpoint: str) -> None:
         """Settle the worker at ``endpoint`` if it is known to be gone: its connection has ended and was read to the end."""
@@ -100,7 +113,7 @@ class WorkerSubscriptions:
             if message is not None:
                 self._finish(message)
             elif endpoint.startswith(_REMOTE):
-                self._cut_off(worker, self._nodes.get(worker, HEAD))
+                self._cut_off(worker, self.node_of(worker) or HEAD)
 
     def supervisor_lost(self) -> None:
         """Take the end of a connection for the end of its worker, also for past ones: no message will say it."""

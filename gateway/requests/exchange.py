@@ -66,6 +66,9 @@ class ExchangeDispatcher(Protocol):
     def forget(self, exchange: RequestExchange) -> None:
         """Deliver no more events to it."""
 
+    def with_node(self, failure: Failure, worker: str) -> Failure:
+        """Name the worker's node, if it is not this one, in the failure of an answer that was damaged on its way."""
+
     def may_retry(self) -> bool:
         """Return whether there is, or will be, a supervisor for another attempt."""
 
@@ -207,7 +210,7 @@ class RequestExchange:
         failure = self.inbox.put(event)
         self._hold(self.inbox.crowded)
         if failure is not None:
-            self._end(failure)
+            self._end(self._dispatcher.with_node(failure, worker))
         elif self.inbox.outcome is not None:
             self._dispatcher.answered(self, worker, self.inbox.outcome)
             self.model = self.inbox.outcome.model or self.model

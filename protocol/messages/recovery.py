@@ -135,3 +135,5 @@ class Recovered(msgspec.Struct, frozen=True):
     """
 
     workers: list[str]
+    nodes: list[str] = []
+    """The nodes in the server besides the head: a worker of any other one is gone with its node."""

@@ -144,7 +144,7 @@ class InferenceRequests:
         )
         self._accounting.attempt_ended(peer, message)
         if message.code == Code.GATEWAY_GONE:
-            self._calls.attempt_cut_off(key)
+            self._calls.attempt_cut_off(key, peer)
         if ended is not None and outcome is not None:
             whole = total_outcome([ended.earlier, outcome]) if ended.earlier else outcome
             self._stats.add(StatsReport(ended.model, whole))

@@ -205,12 +205,14 @@ class NodeAgents:
         self._write_record()
         self.on_joined(node)
 
-    def take_over(self) -> None:
+    def take_over(self) -> list[str]:
         """Tell the scheduler which nodes there are, before it learns what runs there. Those that have not reported are lost."""
         for node in self._registry.expected():
             self._lost(node, f"node {node.name} has not reported to this supervisor")
-        for node in self._registry.nodes():
+        nodes = self._registry.nodes()
+        for node in nodes:
             self._joined(node)
+        return [node.name for node in nodes]
 
     # What agents say
 

@@ -33,8 +33,11 @@ class Agents(Protocol):
     def handlers(self) -> Mapping[type, Handler]:
         """Return the handlers of messages for which no takeover waits."""
 
-    def take_over(self) -> None:
-        """Count those that have not reported as lost. To be called before the scheduler learns what runs."""
+    def take_over(self) -> list[str]:
+        """Count those that have not reported as lost; return the nodes of the others.
+
+        To be called before the scheduler learns what runs.
+        """
 
 
 class OtherGateways(Protocol):

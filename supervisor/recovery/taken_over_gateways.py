@@ -58,10 +58,13 @@ class TakenOverGateways:
         """End what a gateway that has ended had begun."""
         self._ends.gone(gateway)
 
-    def tell(self, workers: Sequence[str], endpoint: Callable[[str, str], str]) -> None:
-        """Tell each gateway which workers live. ``endpoint``: of a worker, for a gateway on a node; empty if it is not known."""
+    def tell(self, workers: Sequence[str], endpoint: Callable[[str, str], str], nodes: Sequence[str]) -> None:
+        """Tell each gateway which workers live, and which nodes besides the head are in the server.
+
+        ``endpoint``: of a worker, for a gateway on a node; empty if it is not known.
+        """
         for gateway in self.snapshots:
             for worker in workers:
                 if found := endpoint(worker, self._peers.node_of(gateway)):
                     self._bus.send(gateway, WorkerUp(worker, found, self._peers.node_of(worker)))
-            self._bus.send(gateway, Recovered(list(workers)))
+            self._bus.send(gateway, Recovered(list(workers), list(nodes)))

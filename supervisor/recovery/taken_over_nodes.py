@@ -55,6 +55,6 @@ class TakenOverNodes:
         early, self._early = self._early, []
         return early
 
-    def take_over(self) -> None:
-        """Count the nodes whose agents have not reported as lost, and tell the scheduler of the others."""
-        self._agents.take_over()
+    def take_over(self) -> list[str]:
+        """Count the nodes whose agents have not reported as lost, and tell the scheduler of the others, which are returned."""
+        return self._agents.take_over()

@@ -253,14 +253,15 @@ class Takeover:
     def _end(self) -> None:
         self._over = True
         missing = self._kill_missing()
+        nodes: list[str] = []
         if self._nodes is not None:
             for early in self._nodes.take_early():  # their agents do not know them
                 self._take(*early)
-            self._nodes.take_over()
+            nodes = self._nodes.take_over()
         world = self._workers.take_over(self._gateways.snapshots, self._arrivals)
         taken_over = self._jobs.take_over()
         workers = {*(running.worker for running in world.workers), *self._other_versions.workers}
-        self._gateways.tell(sorted(workers), self._workers.endpoint)
+        self._gateways.tell(sorted(workers), self._workers.endpoint, nodes)
         for worker in self._workers.reported():
             self._handshake.greet_worker(worker)
         waited = len(self._kept)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from protocol.failures import Code, Failure, write_failure
 from protocol.ids import RequestKey
 from protocol.messages.calls import CallResult, Progress
 from protocol.messages.work import Refused
+from protocol.models.nodes import HEAD
 from protocol.wire import envelope
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.persistence.state_writer import StateWriter
-
-_CUT_OFF: Final = Failure(Code.LOST, "the connection to the machine where the model runs is broken")
 
 
 class GatewayCalls:
@@ -57,13 +54,15 @@ class GatewayCalls:
         else:
             self.answer(gateway, number, result)
 
-    def attempt_cut_off(self, key: RequestKey) -> None:
+    def attempt_cut_off(self, key: RequestKey, worker: str) -> None:
         """Refuse an attempt that its worker has cancelled because the connection to the gateway broke, unless that is gone.
 
         The gateway may have learnt where the attempt runs only after it had noticed the break, and would wait for ever.
         """
         if self._peers.get(key.gateway) is not None:
-            self._bus.send(key.gateway, Refused(key.number, key.attempt, _CUT_OFF))
+            node = self._peers.node_of(worker) or HEAD
+            failure = Failure(Code.LOST, f"the connection to node {node}, where the model runs, is broken")
+            self._bus.send(key.gateway, Refused(key.number, key.attempt, failure))
 
     def tell(self, gateway: str, progress: Progress) -> None:
         """Tell a call that waits how far its job is, unless its gateway is gone."""

@@ -84,9 +84,6 @@ class Causes:
             return self._why_not_lost(failed, places)
         if failed.code == Code.WORKER_GONE:
             gone = [each for each in self._workers_gone if each.model == failed.model and _during(failed, each.at)]
-            # Another supervisor has taken over, which knows only that the worker has not reported.
-            missing = [each for each in self._nodes_lost if each.node in places and "has not reported" in each.why]
-            gone += [each for each in missing if _during(failed, each.at)]
             return "" if gone else "no worker of the model was gone then"
         if failed.code == Code.LOST and (loss := self._better_reason(failed)):
             return f"it was not told that its node was lost {failed.ended - loss.at:.1f} s before"

@@ -11,7 +11,7 @@ from gateway.requests.admission_states import AdmissionState
 from protocol.config.api_keys import ApiKey
 from protocol.failures import Code, Failure, LemonbusError
 from protocol.messages.caller import Caller, KeyUsage, RateLimits
-from protocol.messages.events import EventKind
+from protocol.messages.events import Event, EventKind
 from protocol.messages.health import GetHealth
 from protocol.messages.peers import Rejoin, WorkerUp
 from protocol.messages.recovery import Recovered, RequestSnapshot
@@ -239,6 +239,46 @@ def test_workers_that_ended_meanwhile_end_their_attempts_once_the_supervisor_has
     assert (silent.attempt, silent.failure) == (2, None)
     assert begun.failure is not None
     assert begun.failure.code is Code.WORKER_GONE
+
+
+@pytest.mark.parametrize(("nodes", "code"), [([], Code.NODE_LOST), (["gpu1"], Code.WORKER_GONE)])
+def test_a_stream_of_a_node_that_was_lost_meanwhile_is_told_of_the_node(
+    gateway: SessionHarness, nodes: list[str], code: Code
+) -> None:
+    gateway.handlers.on_message(WorkerUp("w1", "tcp://10.0.0.1:7000", "gpu1"), b"")
+    silent, begun = gateway.start(), gateway.start()
+    gateway.grant(silent)
+    gateway.deliver(begun, EventKind.DELTA)
+    begun.inbox.take()
+    gateway.bus.living.discard("tcp://10.0.0.1:7000")
+    gateway.end_supervisor()
+    gateway.welcome()
+    gateway.handlers.on_message(Recovered([], [*nodes, "gpu2"]), b"")
+    assert (silent.attempt, silent.suspect, silent.failure) == (2, code is Code.WORKER_GONE, None)
+    assert begun.failure is not None
+    assert begun.failure.code is code
+    assert ("node gpu1 was lost" in begun.failure.message) is (code is Code.NODE_LOST)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seq", "text"),
+    [
+        (EventKind.DELTA, 2, "part of the answer was lost on the way"),
+        (EventKind.DONE, 1, "the end of the answer was unreadable"),
+    ],
+)
+@pytest.mark.parametrize("node", ["", "gpu1"])
+def test_an_answer_that_was_damaged_on_its_way_names_the_node(
+    gateway: SessionHarness, kind: EventKind, seq: int, text: str, node: str
+) -> None:
+    gateway.handlers.on_message(WorkerUp("w1", "tcp://10.0.0.1:7000", node), b"")
+    begun = gateway.start()
+    gateway.deliver(begun, EventKind.DELTA)
+    begun.inbox.take()
+    gateway.handlers.on_events([Event(begun.number, 1, seq, kind, 0, b"\xc1")], "w1")
+    assert begun.failure is not None
+    assert begun.failure.code is Code.LOST
+    assert begun.failure.message == text + (f"; the model runs on node {node}" if node else "")
 
 
 @pytest.mark.parametrize("more", [False, True])

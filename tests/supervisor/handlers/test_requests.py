@@ -17,6 +17,7 @@ from supervisor.runtime.gateway_calls import GatewayCalls
 PARTS = "loop models targets scheduler internal_calls admission accounting metrics stats record"
 
 
+@pytest.mark.parametrize("node", ["", "gpu1"])
 @pytest.mark.parametrize(
     ("code", "gateway", "count"),
     [
@@ -26,9 +27,12 @@ PARTS = "loop models targets scheduler internal_calls admission accounting metri
         ("", "g1", 0),
     ],
 )
-def test_a_gateway_that_lives_is_told_of_an_attempt_that_was_cut_off(code: str, gateway: str, count: int) -> None:
+def test_a_gateway_that_lives_is_told_of_an_attempt_that_was_cut_off(
+    code: str, gateway: str, count: int, node: str
+) -> None:
     bus, peers = Mock(), PeerRegistry(10.0)
     peers.add(Peer("gateway", "g1", 1, "edge1"), 0.0)
+    peers.add(Peer("worker", "w1", 2, node), 0.0)
     parts: dict[str, Any] = {name: Mock() for name in PARTS.split()}
     parts["loop"].now.return_value = 1.0
     parts["scheduler"].attempt_ended.return_value = None
@@ -39,3 +43,4 @@ def test_a_gateway_that_lives_is_told_of_an_attempt_that_was_cut_off(code: str, 
     for peer, message in refusals:
         assert isinstance(message, Refused)
         assert (peer, message.number, message.attempt, message.failure.code) == ("g1", 7, 2, Code.LOST)
+        assert f"node {node or 'head'}, where" in message.failure.message

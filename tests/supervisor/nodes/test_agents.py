@@ -247,3 +247,15 @@ def test_a_drain_by_an_operator_outlives_the_agent(harness: AgentsHarness) -> No
     harness.hello("a2")
     harness.scheduler.node_drains.assert_called_with("gpu2", True)
     assert harness.report().reason == ""
+
+
+def test_a_supervisor_that_takes_over_says_which_nodes_have_reported() -> None:
+    harness = AgentsHarness()
+    harness.record.set_agents({"gpu2": AGENT, "gpu3": "a3"})
+    assert harness.agents.expect() == [AGENT, "a3"]
+    harness.hello()
+    assert harness.agents.take_over() == ["gpu2"]
+    assert {node.facts.name: node.state for node in harness.agents.reports()} == {
+        "gpu2": NodeState.READY,
+        "gpu3": NodeState.LOST,
+    }
