@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -27,10 +28,19 @@ class ProgressDisplay(Protocol):
     def __call__(self, event: ProgressEvent, /) -> None: ...  # noqa: D102
 
 
-def show_progress(server: ApiClient, route: Route[Asked, Any], request: Asked, as_json: bool, broken: str) -> None:
-    """Send a request that asks for a stream, and show its progress. ``broken``: the message for a stream that breaks."""
+def show_progress(
+    server: ApiClient, route: Route[Asked, Any], request: Asked, as_json: bool, broken: str, begins: str = ""
+) -> None:
+    """Send a request that asks for a stream, and show its progress.
+
+    ``broken``: the message for a stream that breaks. ``begins``: a line above the first progress, which a refusal does not have.
+    """
+    events = _events(server, route, request)
+    first = next(events, None)
+    if begins and first is not None and isinstance(first[1], ProgressEvent):
+        click.echo(begins, err=True)
     with _progress(as_json) as show:
-        for name, event in _events(server, route, request):
+        for name, event in itertools.chain([first] if first is not None else [], events):
             if isinstance(event, ProgressEvent):
                 show(event)
             elif as_json:
@@ -116,18 +126,24 @@ def downloaded(job: DownloadJob) -> str:
 
 
 def ensure_downloaded(server: ApiClient, model: str) -> None:
-    """Download a known model that is not downloaded yet, and show the progress. Other cases are left to the server."""
+    """Download a known model that is not downloaded yet, and show the progress. Other cases are left to the server.
+
+    Raises the server's refusal, such as that of a model whose files no source has.
+    """
     try:
         known = server.ask(list_models, ModelsQuery(show_all=True)).data
     except CommandError:
         return
     if any(entry.id == model and not entry.downloaded for entry in known):
-        click.echo(f"Downloading {output.plain(model)} first.", err=True)
-        download(server, LemonadePullRequest(model_name=model), as_json=False)
+        begins = f"Downloading {output.plain(model)} first."
+        download(server, LemonadePullRequest(model_name=model), as_json=False, begins=begins)
 
 
-def download(server: ApiClient, request: LemonadePullRequest, as_json: bool) -> None:
-    """Download a model, after registering it if the request describes a new one, and show the progress."""
+def download(server: ApiClient, request: LemonadePullRequest, as_json: bool, begins: str = "") -> None:
+    """Download a model, after registering it if the request describes a new one, and show the progress.
+
+    ``begins``: see :func:`show_progress`.
+    """
     broken = f"the download of {request.model_name} broke off; pull again to continue"
     request.stream = True
-    show_progress(server, pull_model, request, as_json, broken)
+    show_progress(server, pull_model, request, as_json, broken, begins)

@@ -48,12 +48,14 @@ def locate(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
 def locate_for_use(entry: CatalogueEntry, cache_dir: str) -> ModelFiles | None:
     """Return the files of an entry for a request, or None if they must be fetched.
 
-    Raises ``model_unusable`` for an incomplete model of the extra models directory, because no source has it.
+    Raises ``model_unusable`` for a model with a path that is incomplete, because no source has its files.
     """
     found = locate(entry, cache_dir)
     if found is None and entry.path:
-        message = f"{entry.name} cannot be loaded: {_broken_reason(entry)}; replace it by a complete one"
-        raise Failure(Code.MODEL_UNUSABLE, message, model=entry.name, detail=entry.path).raised()
+        reason, path = _broken_file(entry)
+        raise Failure(
+            Code.MODEL_UNUSABLE, f"{entry.name} cannot be loaded: {reason}", model=entry.name, detail=path
+        ).raised()
     return found
 
 
@@ -94,18 +96,19 @@ def main_paths(path: str) -> list[str]:
     return [folder + each for each in repository_files.shards(name)]
 
 
-def _broken_reason(entry: CatalogueEntry) -> str:
+def _broken_file(entry: CatalogueEntry) -> tuple[str, str]:
+    """Return what is wrong with the files of a model with a path, and the path of the first one that is wrong."""
     files_of = {"file": main_paths(entry.path), **{part: [path] for part, path in entry.parts.items()}}
-    empty = "file"
+    empty, first = "file", entry.path
     for part, paths in files_of.items():
         try:
             if not sum(os.stat(path).st_size for path in paths):  # noqa: PTH116
-                empty = part
-        except FileNotFoundError:
-            return f"its {part} is missing"
+                empty, first = part, paths[0]
+        except FileNotFoundError as problem:
+            return f"its {part} {Path(problem.filename).name} is missing; put it back", problem.filename
         except OSError as problem:
-            return f"its {part} cannot be read ({problem.strerror})"
-    return f"its {empty} is empty"
+            return f"its {part} cannot be read ({problem.strerror}); replace it by a complete one", problem.filename
+    return f"its {empty} is empty; replace it by a complete one", first
 
 
 def _of_source(source: CheckpointSource, cache_dir: str) -> ModelFiles | None:

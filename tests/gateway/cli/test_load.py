@@ -139,6 +139,18 @@ def test_a_model_that_is_not_downloaded_is_downloaded_first(
     assert [path for _, path, _, _ in server.asked][1] == "/v1/pull"
 
 
+@pytest.mark.parametrize("words", [["run", "A", "hi"], ["load", "A"]])
+def test_nothing_is_said_of_a_download_that_the_server_refuses(
+    server: FakeServer, lemonbus: Ends, words: list[str]
+) -> None:
+    server.replies[ALL] = catalogue(model("A"))
+    why = "A cannot be loaded: its file a.gguf is missing; put it back"
+    error = {"message": why, "code": "model_unusable", "request_id": "r", "detail": "/models/a.gguf"}
+    server.replies[PULL] = Reply({"error": error}, 500)
+    assert lemonbus(*words) == (1, "", f"lemonbus: {why} (model_unusable, r)\nDetails:\n  /models/a.gguf\n")
+    assert [path for _, path, _, _ in server.asked][1:] == ["/v1/pull"]
+
+
 def test_a_failed_load_shows_the_engines_output(server: FakeServer, lemonbus: Ends) -> None:
     error = {"message": "it exited", "code": "load_failed", "request_id": "r", "detail": "one\nlibgomp.so.1: no such\n"}
     server.replies["POST", "/v1/load"] = Reply({"error": error}, 503)

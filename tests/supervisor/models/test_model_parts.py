@@ -61,7 +61,7 @@ def test_a_section_names_the_files_of_the_parts(make: MakeModels, tmp_path: Path
     with pytest.raises(LemonbusError, match="its vae is empty"):
         models.located("z")
     (tmp_path / "llm").unlink()
-    with pytest.raises(LemonbusError, match="its text_encoder is missing"):
+    with pytest.raises(LemonbusError, match="its text_encoder llm is missing"):
         models.located("z")
     assert files.all_files(models.resolve("z"), "")[-1] == ModelFile(str(tmp_path / "vae"), 0, "vae")
 

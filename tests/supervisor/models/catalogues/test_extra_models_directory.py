@@ -229,10 +229,10 @@ def test_locating_a_model_does_not_list_its_folder(
 @pytest.mark.parametrize(
     ("to", "why"),
     [
-        ("empty", "its file is empty"),
-        ("/proc/kmsg", "its file is empty"),
-        ("moved", "its file is missing"),
-        ("round", "its file cannot be read (Too many levels of symbolic links)"),
+        ("empty", "its file is empty; replace it by a complete one"),
+        ("/proc/kmsg", "its file is empty; replace it by a complete one"),
+        ("moved", "its file m.gguf is missing; put it back"),
+        ("round", "its file cannot be read (Too many levels of symbolic links); replace it by a complete one"),
     ],
 )
 def test_the_error_names_what_is_wrong_with_a_file(
@@ -252,6 +252,7 @@ def test_the_error_names_what_is_wrong_with_a_file(
         models.downloaded("extra.m")
     failure = raised.value.failure
     assert (failure.code, failure.model) == (Code.MODEL_UNUSABLE, "extra.m")
-    assert failure.message == f"extra.m cannot be loaded: {why}; replace it by a complete one"
+    assert failure.message == f"extra.m cannot be loaded: {why}"
+    assert failure.detail == str(extra / "m.gguf")
     assert not models.entry("extra.m").downloaded
     assert extra_ids(models) == []

@@ -62,8 +62,12 @@ def test_the_registry_finds_the_model_by_its_names_once_its_file_is_there(make: 
     section = ModelSettings(path=str(file), aliases=["small"], ttl=3)
     models = make(models={"llama3.2": section})
     assert [entry.id for entry in models.entries(show_all=False)] == []
-    with pytest.raises(LemonbusError, match=r"llama3\.2 cannot be loaded: its file is missing"):
-        models.located("llama3.2")
+    for ask in (models.located, models.downloaded):
+        with pytest.raises(
+            LemonbusError, match=rf"llama3\.2 cannot be loaded: its file {DIGEST} is missing"
+        ) as missing:
+            ask("llama3.2")
+        assert missing.value.failure.detail == str(file)
     shutil.copyfile(tiny_models() / "models" / "tiny-embed.gguf", file)
     (listed,) = models.entries(show_all=False)
     assert (listed.id, listed.origin, listed.type, listed.given_names) == ("llama3.2", "files", "embedding", ["small"])
