@@ -15,6 +15,7 @@ from protocol.config.settings import Settings
 from protocol.failures import printable
 from protocol.models.recipes import DEFAULT_RECIPE, ModelType, Provision
 from supervisor.imports.llama_swap_macros import PORT
+from supervisor.imports.model_files import file_problem
 from supervisor.models.options.load_options import Options, engine_arguments_problem
 from workers.backends.flag_table import Flag, Setter
 from workers.backends.registry import DESCRIPTORS, FLAGS
@@ -130,7 +131,9 @@ class Commands:
         flag, value = _FLAGS.find(pair[0]), pair[-1]
         key = _FILE_KEYS.get(flag.names, "") if flag is not None and len(pair) > 1 else ""
         if key:
-            found.files[key] = str(self._folder / value)
+            path = self._folder / value
+            found.files[key] = str(path)
+            self._check_file(name, pair, path)
         elif flag is not None and flag.option:
             self._add_option(name, flag, value, found.options)
         elif flag is not None and flag.setter is Setter.LEMONBUS:
@@ -138,6 +141,13 @@ class Commands:
                 self._plan.leave(name, shlex.join(pair), "lemonbus decides this itself")
         elif self._accepts(name, pair, engine):
             found.args.extend(pair)
+
+    def _check_file(self, name: str, pair: Sequence[str], path: Path) -> None:
+        """Note what is wrong with a model file. Its section is written anyway: the file may be copied afterwards."""
+        if problem := file_problem(path):
+            self._plan.leave(
+                name, shlex.join(pair), f"{problem}; the section is written, but loads fail until the file is right"
+            )
 
     def _add_option(self, name: str, flag: Flag, value: str, options: dict[str, Any]) -> None:
         try:

@@ -51,6 +51,23 @@ def test_a_llama_server_with_a_file_is_a_section_with_path(tmp_path: Path) -> No
     }
 
 
+def test_a_model_file_that_is_missing_or_no_model_is_named(tmp_path: Path) -> None:
+    """The section is kept: the file may come later."""
+    (tmp_path / "text.gguf").write_text("hello")
+    (tmp_path / "good.gguf").write_bytes(b"GGUF" + bytes(28))
+    cmds = {name: f"llama-server --port ${{PORT}} -m {name}.gguf" for name in ("gone", "text", "good")}
+    cmds["good"] += " --mmproj nowhere.gguf"
+    found = planned("models:\n" + "".join(f"  {name}: {{cmd: '{cmd}'}}\n" for name, cmd in cmds.items()), tmp_path)
+    assert found.models["gone"]["path"] == str(tmp_path / "gone.gguf")
+    end = "; the section is written, but loads fail until the file is right"
+    missing = f"its file cannot be read (No such file or directory): {tmp_path}"
+    assert left_out(found, "gone")["-m gone.gguf"] == f"{missing}/gone.gguf{end}"
+    assert left_out(found, "text")["-m text.gguf"] == f"its file is not a GGUF file: {tmp_path}/text.gguf{end}"
+    assert {what: why for what, why in left_out(found, "good").items() if what.startswith("-")} == {
+        "--mmproj nowhere.gguf": f"{missing}/nowhere.gguf{end}"
+    }
+
+
 def test_a_context_without_slots_is_that_of_one_slot(tmp_path: Path) -> None:
     assert section(f"{SERVER} --ctx-size 8192", tmp_path)["options"] == {"ctx_size": 8192, "slots": 1}
 
