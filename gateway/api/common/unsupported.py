@@ -14,11 +14,11 @@ def unsupported(method: str, path: str, what: str, cure: str, also: tuple[str, .
     It refuses ``what`` (a subject with its verb). ``cure`` names an alternative, or what support would need. ``also``: its other
     paths.
     """
-    failure = Failure(Code.UNSUPPORTED, f"{what} not served here yet: {cure}")
+    failure = Failure(Code.UNSUPPORTED, f"{what} not served here: {cure}")
 
     @route(method, path, scope=Scope.INFERENCE, failures=UNSUPPORTED, also=also)
     def refuse(_caller: HttpCaller, _request: Nothing) -> None:
-        """Is not served yet: 501 says what to use instead."""
+        """Is not served: 501 says what to use instead."""
         raise failure.raised()
 
     return refuse

@@ -1,4 +1,4 @@
-"""OpenAI's routes that are not supported yet."""
+"""OpenAI's routes that are not supported."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_SESSIONS_OF_KEY: Final = 32
 _RECEIVE_BYTES: Final = 64 * 1024
 _CALLS: Final = Failure(
     Code.UNSUPPORTED,
-    "calls over WebRTC are not served here yet: open a WebSocket on this path, and send the audio in it",
+    "calls over WebRTC are not served here: open a WebSocket on this path, and send the audio in it",
 )
 
 
