@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from gateway.bus.session import SupervisorSession
 from gateway.files.stored_files import StoredFiles, on_disk, seen_by
 from gateway.http.request_context import request_context
+from protocol.batches import batch_waits
 from protocol.batches.batch_states import ENDED
 from protocol.batches.batch_store import BatchOrder, BatchStore, StoredBatch
 from protocol.failures import Code, Failure, invalid
@@ -27,6 +28,7 @@ class StoredBatches:
         self._session = session
         self._files = session.part(StoredFiles)
         self._store = BatchStore(session.settings)
+        self._runtime = Path(session.settings.runtime_dir)
 
     def _on_disk(self, work: Callable[[BatchStore], R]) -> R:
         _ = self._files.store  # refuses in a gateway on another machine
@@ -47,6 +49,10 @@ class StoredBatches:
         """Return the batches of the caller's key, the newest first."""
         owner = seen_by(request_context(env))
         return self._on_disk(lambda store: store.owned_by(owner, kind))[::-1]
+
+    def waits(self) -> dict[str, str]:
+        """Return the batches that wait now, with the reason of each."""
+        return self._on_disk(lambda _store: batch_waits.read(self._runtime))
 
     def cancel(self, env: Environ, batch_id: str, kind: str) -> StoredBatch:
         """Cancel a batch and return it. Raises ``not_found``, and ``conflict`` if it has ended."""

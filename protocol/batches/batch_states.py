@@ -17,7 +17,7 @@ class BatchState(enum.StrEnum):
     """Nothing more is sent, and its results become files."""
     COMPLETED = "completed"
     FAILED = "failed"
-    """Its lines are not valid; none was sent."""
+    """Its lines are not valid, and none was sent; or its files are gone."""
     EXPIRED = "expired"
     """Its time was over before all lines were sent."""
     CANCELLING = "cancelling"
@@ -33,6 +33,8 @@ class BatchEvent(enum.Enum):
     STOP = enum.auto()
     """All lines have a result, or the time is over."""
     CANCEL = enum.auto()
+    LOST = enum.auto()
+    """Its files are gone."""
     KEPT = enum.auto()
     """All results are in files."""
     KEPT_LATE = enum.auto()
@@ -46,13 +48,18 @@ TRANSITIONS: Final[dict[BatchState, dict[BatchEvent, BatchState]]] = {
         _EVENT.VALID: _STATE.IN_PROGRESS,
         _EVENT.INVALID: _STATE.FAILED,
         _EVENT.CANCEL: _STATE.CANCELLING,
+        _EVENT.LOST: _STATE.FAILED,
     },
-    _STATE.IN_PROGRESS: {_EVENT.STOP: _STATE.FINALIZING, _EVENT.CANCEL: _STATE.CANCELLING},
-    _STATE.FINALIZING: {_EVENT.KEPT: _STATE.COMPLETED, _EVENT.KEPT_LATE: _STATE.EXPIRED},
+    _STATE.IN_PROGRESS: {
+        _EVENT.STOP: _STATE.FINALIZING,
+        _EVENT.CANCEL: _STATE.CANCELLING,
+        _EVENT.LOST: _STATE.FAILED,
+    },
+    _STATE.FINALIZING: {_EVENT.KEPT: _STATE.COMPLETED, _EVENT.KEPT_LATE: _STATE.EXPIRED, _EVENT.LOST: _STATE.FAILED},
     _STATE.COMPLETED: {},
     _STATE.FAILED: {},
     _STATE.EXPIRED: {},
-    _STATE.CANCELLING: {_EVENT.KEPT: _STATE.CANCELLED},
+    _STATE.CANCELLING: {_EVENT.KEPT: _STATE.CANCELLED, _EVENT.LOST: _STATE.FAILED},
     _STATE.CANCELLED: {},
 }
 

@@ -157,8 +157,12 @@ class BatchStore:
 
     def owned_by(self, owner: str | None, kind: str = "") -> list[StoredBatch]:
         """Return the batches of this owner, or with None of all, oldest first. ``kind``: how their ids begin."""
-        found = (self._read(name) for name in self.names() if name.startswith(kind))
-        own = [each for each in found if each is not None and owner in (None, each.order.owner)]
+        own = []
+        for name in self.names():
+            with contextlib.suppress(OSError):  # the others are there, whatever has become of this one
+                each = self._read(name) if name.startswith(kind) else None
+                if each is not None and owner in (None, each.order.owner):
+                    own.append(each)
         return sorted(own, key=lambda each: (each.order.created_at, self._written_at(each.order.id)))
 
     def _written_at(self, batch_id: str) -> int:

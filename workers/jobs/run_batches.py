@@ -53,7 +53,7 @@ class BatchJob:
             logs.get_logger().warning("batches are worked off by another process", pid=problem.holder)
             self._job.loop.stop()
             return
-        self._runner = BatchRunner(settings, LineClient(settings.base_url, credential.write(runtime)))
+        self._runner = BatchRunner(settings, LineClient(settings.base_url, credential.write(runtime)), runtime)
         self._job.work(self._run, self._finish)
 
     def _run(self) -> bool:

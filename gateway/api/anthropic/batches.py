@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -65,6 +65,8 @@ class MessageBatch(msgspec.Struct):
     cancel_initiated_at: str | None = None
     archived_at: str | None = None
     results_url: str | None = None
+    waiting_reason: str | msgspec.UnsetType = msgspec.UNSET
+    """Why none of its requests runs now; missing while one does."""
 
 
 class MessageBatchId(msgspec.Struct):
@@ -101,7 +103,7 @@ def _time(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _shown(caller: HttpCaller, batch: StoredBatch) -> MessageBatch:
+def _shown(caller: HttpCaller, batch: StoredBatch, waits: Mapping[str, str] | None = None) -> MessageBatch:
     order, progress = batch.order, batch.progress
     ended = progress.ended_at
     counts = MessageBatchCounts(order.lines)
@@ -119,6 +121,7 @@ def _shown(caller: HttpCaller, batch: StoredBatch) -> MessageBatch:
         ended_at=_time(ended) if ended else None,
         cancel_initiated_at=_time(batch.cancel_at) if batch.cancel_at else None,
         results_url=f"{_address(caller.env)}/messages/batches/{order.id}/results" if ended else None,
+        waiting_reason=msgspec.UNSET if ended else (waits or {}).get(order.id, msgspec.UNSET),
     )
 
 
@@ -162,14 +165,15 @@ def _lines(requests: list[BatchedMessage]) -> Iterator[bytes]:
 @route("GET", "messages/batches", private=True)
 def list_message_batches(caller: HttpCaller, query: MessageBatchesQuery) -> MessageBatchList:
     """Lists the batches of the key, or all for an administrator."""
-    found = caller.session.part(StoredBatches).list(caller.env, f"{KIND}_")
+    batches = caller.session.part(StoredBatches)
+    found, waits = batches.list(caller.env, f"{KIND}_"), batches.waits()
     if query.before_id:
         newer = len(found) - len(page_after(found, query.before_id, "before_id")) - 1
         page, more = found[max(0, newer - query.limit) : newer], newer > query.limit
     else:
         found = page_after(found, query.after_id, "after_id") if query.after_id else found
         page, more = found[: query.limit], len(found) > query.limit
-    shown = [_shown(caller, each) for each in page]
+    shown = [_shown(caller, each, waits) for each in page]
     first, last = (shown[0].id, shown[-1].id) if shown else (None, None)
     return MessageBatchList(shown, more, first, last)
 
@@ -177,7 +181,8 @@ def list_message_batches(caller: HttpCaller, query: MessageBatchesQuery) -> Mess
 @route("GET", "messages/batches/{message_batch_id}", private=True, failures=NOT_FOUND)
 def show_message_batch(caller: HttpCaller, batch: MessageBatchId) -> MessageBatch:
     """Shows a batch."""
-    return _shown(caller, caller.session.part(StoredBatches).get(caller.env, batch.message_batch_id, KIND))
+    batches = caller.session.part(StoredBatches)
+    return _shown(caller, batches.get(caller.env, batch.message_batch_id, KIND), batches.waits())
 
 
 @route(

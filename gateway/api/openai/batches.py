@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from gateway.api.common.routes import HttpCaller, route
 from gateway.batches.stored_batches import StoredBatches, page_after
 from gateway.files.stored_files import StoredFiles, owner_of
 from gateway.server_clock import SERVER_CLOCK
-from protocol.batches.batch_states import BatchState
+from protocol.batches.batch_states import ENDED, BatchState
 from protocol.batches.batch_store import BatchOrder, StoredBatch, new_id
 from protocol.config.api_keys import Scope
 from protocol.failures import Code, LemonbusError, invalid, printable
@@ -100,6 +101,8 @@ class BatchObject(msgspec.Struct):
     cancelling_at: int | None = None
     cancelled_at: int | None = None
     metadata: dict[str, str] | None = None
+    waiting_reason: str | msgspec.UnsetType = msgspec.UNSET
+    """Why none of its requests runs now; missing while one does."""
 
 
 class BatchId(msgspec.Struct):
@@ -126,7 +129,7 @@ class BatchList(msgspec.Struct):
     has_more: bool
 
 
-def _shown(batch: StoredBatch) -> BatchObject:
+def _shown(batch: StoredBatch, waits: Mapping[str, str] | None = None) -> BatchObject:
     order, progress, state = batch.order, batch.progress, batch.state
     ended = {
         f"{each}_at": progress.ended_at for each in ("completed", "failed", "expired", "cancelled") if each == state
@@ -151,6 +154,7 @@ def _shown(batch: StoredBatch) -> BatchObject:
         finalizing_at=progress.finalizing_at or None,
         cancelling_at=progress.cancelling_at or batch.cancel_at or None,
         metadata=order.metadata or None,
+        waiting_reason=(waits or {}).get(order.id, msgspec.UNSET) if state not in ENDED else msgspec.UNSET,
         **ended,
     )
 
@@ -195,10 +199,11 @@ def create_batch(caller: HttpCaller, request: BatchRequest) -> BatchObject:
 @route("GET", "batches", private=True)
 def list_batches(caller: HttpCaller, query: BatchesQuery) -> BatchList:
     """Lists the batches of the key, or all for an administrator."""
-    found = caller.session.part(StoredBatches).list(caller.env, f"{KIND}_")
+    batches = caller.session.part(StoredBatches)
+    found, waits = batches.list(caller.env, f"{KIND}_"), batches.waits()
     if query.after:
         found = page_after(found, query.after, "after")
-    page = [_shown(each) for each in found[: query.limit]]
+    page = [_shown(each, waits) for each in found[: query.limit]]
     first, last = (page[0].id, page[-1].id) if page else (None, None)
     return BatchList("list", page, first, last, has_more=len(found) > query.limit)
 
@@ -206,7 +211,8 @@ def list_batches(caller: HttpCaller, query: BatchesQuery) -> BatchList:
 @route("GET", "batches/{batch_id}", private=True, failures=NOT_FOUND)
 def show_batch(caller: HttpCaller, batch: BatchId) -> BatchObject:
     """Shows a batch."""
-    return _shown(caller.session.part(StoredBatches).get(caller.env, batch.batch_id, KIND))
+    batches = caller.session.part(StoredBatches)
+    return _shown(batches.get(caller.env, batch.batch_id, KIND), batches.waits())
 
 
 @route("POST", "batches/{batch_id}/cancel", private=True, scope=Scope.INFERENCE, failures=NOT_FOUND | CONFLICT)

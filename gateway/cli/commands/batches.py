@@ -19,14 +19,14 @@ _ROUTES: Final = {"batch": "/v1/batches", "msgbatch": "/v1/messages/batches"}
 @server_option
 @click.pass_context
 def command(context: click.Context, as_json: bool, server: ApiClient) -> None:
-    """List the latest batches of requests, and how many of their requests have a result."""
+    """List the latest batches of requests: how many of their requests have a result, and why none of them runs now."""
     if context.invoked_subcommand is not None:
         return
     found = {kind: server.call("GET", f"{route}?limit=100")["data"] for kind, route in _ROUTES.items()}
     if as_json:
         output.print_json(found)
     elif rows := [*map(_row, found["batch"]), *map(_message_row, found["msgbatch"])]:
-        output.table(("BATCH", "STATUS", "DONE", "FAILED", "ALL", "ROUTE"), rows)
+        output.table(("BATCH", "STATUS", "DONE", "FAILED", "ALL", "ROUTE", "WAITS BECAUSE"), rows)
     else:
         click.echo("There are no batches.")
 
@@ -34,14 +34,15 @@ def command(context: click.Context, as_json: bool, server: ApiClient) -> None:
 def _row(batch: dict[str, Any]) -> tuple[str, ...]:
     counts = batch["request_counts"]
     numbers = (str(counts[name]) for name in ("completed", "failed", "total"))
-    return batch["id"], batch["status"], *numbers, batch["endpoint"]
+    return batch["id"], batch["status"], *numbers, batch["endpoint"], batch.get("waiting_reason", "")
 
 
 def _message_row(batch: dict[str, Any]) -> tuple[str, ...]:
     counts = batch["request_counts"]
     done, failed = counts["succeeded"], sum(counts[name] for name in ("errored", "canceled", "expired"))
     every = sum(counts.values())
-    return batch["id"], batch["processing_status"], str(done), str(failed), str(every), "/v1/messages"
+    numbers = str(done), str(failed), str(every)
+    return batch["id"], batch["processing_status"], *numbers, "/v1/messages", batch.get("waiting_reason", "")
 
 
 @command.command()

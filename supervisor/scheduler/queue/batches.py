@@ -24,9 +24,7 @@ LOAD_RETRY_S: Final = 15.0
 
 
 def _waits(model: str, why: str, retry_after: float) -> Failure:
-    return Failure(
-        Code.BATCH_WAITS, f"A batch's request for model {model} waits: {why}", model, retry_after=retry_after
-    )
+    return Failure(Code.BATCH_WAITS, f"Model {model}: {why}", model, retry_after=retry_after)
 
 
 def refusal(state: SchedulerState, name: str, request: SubmitRequest) -> Failure | None:

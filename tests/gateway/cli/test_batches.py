@@ -7,6 +7,7 @@ from tests.gateway.fake_server import FakeServer, Reply
 
 COUNTS = {"total": 5, "completed": 2, "failed": 1}
 BATCH = {"id": "batch_1", "status": "in_progress", "request_counts": COUNTS, "endpoint": "/v1/embeddings"}
+WAITING = {**BATCH, "waiting_reason": "Model m: no slot is free"}
 MESSAGES = {
     "id": "msgbatch_2",
     "processing_status": "ended",
@@ -16,11 +17,11 @@ MESSAGES = {
 
 def test_batches_are_listed_and_cancelled(server: FakeServer, lemonbus: Ends) -> None:
     lists = ("GET", "/v1/batches?limit=100"), ("GET", "/v1/messages/batches?limit=100")
-    for route, batch in zip(lists, (BATCH, MESSAGES), strict=True):
+    for route, batch in zip(lists, (WAITING, MESSAGES), strict=True):
         server.replies[route] = Reply({"data": [batch]})
     assert [line.split() for line in lemonbus("batches")[1].splitlines()] == [
-        ["BATCH", "STATUS", "DONE", "FAILED", "ALL", "ROUTE"],
-        ["batch_1", "in_progress", "2", "1", "5", "/v1/embeddings"],
+        ["BATCH", "STATUS", "DONE", "FAILED", "ALL", "ROUTE", "WAITS", "BECAUSE"],
+        ["batch_1", "in_progress", "2", "1", "5", "/v1/embeddings", "Model", "m:", "no", "slot", "is", "free"],
         ["msgbatch_2", "ended", "3", "2", "5", "/v1/messages"],
     ]
     server.replies["POST", "/v1/batches/batch_1/cancel"] = Reply({**BATCH, "status": "cancelling"})

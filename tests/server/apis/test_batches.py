@@ -26,7 +26,7 @@ LONG_S = 120.0
 
 @pytest.fixture(scope="module")
 def server(start_module_server: StartServer) -> LemonbusServer:
-    return start_module_server("tiny-loop", "tiny-embed", max_loaded_models=1, slots=2)
+    return start_module_server("tiny-loop", "tiny-chat", max_loaded_models=1, slots=2)
 
 
 @pytest.fixture
@@ -86,15 +86,17 @@ def test_a_batch(server: LemonbusServer, client: openai.OpenAI) -> None:
     wait_for(lambda: not batch_jobs(server), "the job ended")
 
 
-def test_a_batch_of_embeddings_has_its_model_loaded(client: openai.OpenAI) -> None:
+def test_a_batch_says_why_it_waits(client: openai.OpenAI) -> None:
     client.chat.completions.create(model=LOOP, messages=[{"role": "user", "content": "hi"}], max_tokens=1)
-    body = {"model": "extra.tiny-embed", "input": "lemon"}
-    lines = [{"custom_id": "e", "method": "POST", "url": "/v1/embeddings", "body": body}]
-    batch = begin(client, lines, endpoint="/v1/embeddings")
-    wait_for(lambda: client.batches.retrieve(batch.id).status == "in_progress", "it waits")
+    batch = begin(client, [chat("e", model="extra.tiny-chat")])
+    wait_for(lambda: "just used" in str(client.batches.retrieve(batch.id)), "it says why it waits", LONG_S)
+    shown: Any = next(each for each in client.batches.list() if each.id == batch.id)
+    assert shown.status == "in_progress"
+    assert shown.waiting_reason == "Model extra.tiny-chat: models that were just used would have to leave for it"
     cancelled = client.batches.cancel(batch.id)
     assert cancelled.status in ("cancelling", "cancelled")
     batch = ended(client, batch)
+    assert not hasattr(batch, "waiting_reason")
     assert batch.status == "cancelled", "a model that was just used does not leave for a batch"
     assert results(client, batch.error_file_id)["e"]["error"]["code"] == "batch_cancelled"
 

@@ -6,12 +6,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from protocol.failures import DECODE_ERRORS, HTTP_ERRORS, Code
+from protocol.failures import DECODE_ERRORS, HTTP_ERRORS, Code, printable
 
 MAX_TRIES: Final = 3
 """How often a line is sent whose model or engine fails."""
 _LONGEST_PAUSE_S: Final = 60.0
 """A server that asks for more patience is asked again after this time."""
+_LONGEST_REASON: Final = 200
 _PATIENT: Final = frozenset({code for code, error in HTTP_ERRORS.items() if error.type == "overloaded"}) | {
     Code.RATE_LIMITED,
     Code.QUOTA,
@@ -34,11 +35,22 @@ class LineAnswer(NamedTuple):
     @property
     def code(self) -> str:
         """The code of an error body of any API."""
+        return str(self._error.get("code", ""))
+
+    @property
+    def why(self) -> str:
+        """What an error says, for people."""
+        if not self.status:
+            return "the connection to the server broke"
+        return printable(str(self._error.get("message") or f"the server answered {self.status}"), _LONGEST_REASON)
+
+    @property
+    def _error(self) -> dict[str, Any]:
         try:
             error: Any = msgspec.json.decode(self.body, type=dict[str, Any]).get("error")
         except DECODE_ERRORS:
-            return ""
-        return str(error.get("code", "")) if isinstance(error, dict) else ""
+            return {}
+        return error if isinstance(error, dict) else {}
 
 
 class AnswerVerdict(NamedTuple):

@@ -49,6 +49,10 @@ class RunningBatch:
         """Line → how often it has failed so that it counts."""
         self.at_server = 0
         """Lines that were sent and have no answer yet."""
+        self.sent_at = 0.0
+        """When a line was sent while none was at the server."""
+        self.waiting = ""
+        """Why none of its lines runs; empty while one does."""
         self._written = batch.progress
 
     @property
@@ -63,6 +67,7 @@ class RunningBatch:
 
     def _move(self, event: BatchEvent, **changes: object) -> None:
         state = next_state(TRANSITIONS, self.progress.state, event)
+        self.waiting = ""
         at = {_TIMES[state]: int(self._now())} if state in _TIMES else {}
         if state in ENDED:
             at = {"ended_at": int(self._now())}
@@ -92,17 +97,30 @@ class RunningBatch:
             return
         self._output = ResultFile(self._store.path(self.order.id, OUTPUT))
         self._errors = ResultFile(self._store.path(self.order.id, ERRORS))
+        self._store.path(self.order.id, INPUT).stat()
         completed, failed = self._output.ids(), self._errors.ids()
         self._done = completed | failed
         self.progress = structs.replace(self.progress, completed=len(completed), failed=len(failed))
         self._lines = read_lines(self._store.path(self.order.id, INPUT), self._longest_line)
 
     def fail(self, problem: OSError) -> None:
-        """End it because a file of it is gone."""
+        """End it because a file of it is gone: what has a result keeps it. Raises OSError."""
         why = BatchProblem("unreadable", "the requests of the batch cannot be read any more")
+        files = {}
+        for name, field in ((OUTPUT, "output_file_id"), (ERRORS, "error_file_id")):
+            path = self._store.path(self.order.id, name)
+            if self.order.input_file_id and path.exists() and (size := path.stat().st_size):
+                files[field] = getattr(self.progress, field) or new_file_id()
+                self._keep(name, files[field], size)
+        failed = self.progress.total - self.progress.completed
+        self._move(BatchEvent.LOST, problems=[why], failed=failed, **files)
         logs.get_logger().error("batch unreadable", batch=self.order.id, reason=str(problem))
-        if self.progress.state is BatchState.VALIDATING:
-            self._move(BatchEvent.INVALID, problems=[why])
+
+    def close(self) -> None:
+        """Give its open files back; it is not used any more."""
+        for file in (self._output, self._errors):
+            if file is not None:
+                file.discard()
 
     def look(self) -> bool:
         """Note that it was cancelled, that its time is over, or that all is done; return whether lines at the server are to end."""
@@ -134,6 +152,16 @@ class RunningBatch:
     def send_first(self, line: BatchLine) -> None:
         """Put a line back that is the next one."""
         self._again.appendleft(line)
+
+    def sent(self, now: float) -> None:
+        """Note that a line was sent; ``now``: monotonic seconds."""
+        self.sent_at = self.sent_at if self.at_server else now
+        self.at_server += 1
+
+    def blocked(self, why: str) -> None:
+        """Note why its next line cannot be sent now."""
+        if not self.at_server:
+            self.waiting = why
 
     def answered(self, line: BatchLine, answer: LineAnswer) -> None:
         """Write the result of a line; raises OSError, and then it has none."""

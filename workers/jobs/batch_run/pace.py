@@ -23,6 +23,8 @@ class Pace:
         """Begin with one at a time."""
         self.running = 0
         self.most = 1
+        self.why = ""
+        """Why it was refused last; empty after a success."""
         self._closed_until = self._probe_at = 0.0
         self._pause = FIRST_PAUSE_S
 
@@ -37,22 +39,25 @@ class Pace:
     def answered(self, now: float) -> None:
         """Note that a line has its result."""
         self.running -= 1
+        self.why = ""
         self._pause = FIRST_PAUSE_S
         if now >= self._probe_at:
             self.most = min(MAX_AT_ONCE, self.most + 1)
 
-    def refused(self, now: float) -> None:
+    def refused(self, now: float, why: str = "") -> None:
         """Note that there was no free slot for a line."""
         self.running -= 1
+        self.why = why
         self.most = max(1, self.running)
         self._probe_at = now + PROBE_S
         if not self.running:
             self.close(now, self._pause)
             self._pause = min(LONGEST_PAUSE_S, 2 * self._pause)
 
-    def failed(self, now: float, pause: float) -> None:
+    def failed(self, now: float, pause: float, why: str = "") -> None:
         """Note that a line is to be sent again, after ``pause`` seconds at the earliest."""
         self.running -= 1
+        self.why = why
         self.close(now, pause)
 
     def close(self, now: float, pause: float) -> None:

@@ -87,9 +87,15 @@ class ResultFile:
         """Wait for the disk, close it, and return its size; may be repeated. Raises OSError, and then it is still open."""
         if not self._closed:
             self.sync()
-            os.close(self._fd)
-            self._closed = True
+            self.discard()
         return self._end
+
+    def discard(self) -> None:
+        """Close it, whether or not everything is on the disk; may be repeated."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._fd)
+            self._fd = -1
 
 
 def result_of(line: BatchLine, answer: LineAnswer) -> bytes:

@@ -6,6 +6,7 @@ import pytest
 
 from workers.jobs.batch_run.answers import MAX_TRIES, LineAnswer, judge
 from workers.jobs.batch_run.pace import FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_AT_ONCE, PROBE_S, Pace
+from workers.jobs.batch_run.waits import LOG_PAUSE_S, WaitLog
 
 
 def error(status: int, code: str, retry_after: float = 0.0, *, final: bool = False) -> LineAnswer:
@@ -76,3 +77,23 @@ def test_what_an_answer_means(answer: LineAnswer, tries: int, expected: str) -> 
     assert verdict.counts == (expected == "counts")
     assert verdict.pause <= 60.0
     assert bool(verdict.pause) == (expected in ("again", "counts"))
+
+
+def test_why_a_line_is_sent_again() -> None:
+    assert LineAnswer(0).why == "the connection to the server broke"
+    assert LineAnswer(502, b"<html>").why == "the server answered 502"
+    assert LineAnswer(503, b'{"error":{"message":"the model is busy"}}').why == "the model is busy"
+    assert len(LineAnswer(503, b'{"error":{"message":"%s"}}' % (b"x" * 999)).why) == 201
+
+
+def test_the_log_has_a_new_reason_not_each_refusal() -> None:
+    log = WaitLog()
+    assert log.news({"a": "no slot is free", "b": "30 a minute: wait 9 s"}, 0.0) == ["a", "b"]
+    for second in range(1, 59):
+        assert (
+            log.news({"b": f"30 a minute: wait {second} s"} if second % 2 else {"a": "no slot is free"}, second) == []
+        )
+    assert log.news({"a": "the model is loaded"}, 59.0) == [], "not more often than once a minute"
+    assert log.news({"a": "the model is loaded", "b": "30 a minute: wait 1 s"}, 60.0) == ["a"]
+    assert log.news({}, 60.0 + LOG_PAUSE_S) == []
+    assert log.news({"a": "the model is loaded"}, 61.0 + LOG_PAUSE_S) == ["a"], "it ran meanwhile"
