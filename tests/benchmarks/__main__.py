@@ -19,6 +19,7 @@ from tests.benchmarks import (
     latencies,
     memory_estimates,
     mixed,
+    node_loss,
     nodes,
     one_token,
     open_page,
@@ -41,6 +42,7 @@ PARTS: Final = {
     "recovery": "supervisors that are killed",
     "open-page": "what an open page costs",
     "nodes": "a model on this machine, and on other nodes",
+    "node-loss": "nodes that are lost",
     "transports": "tokens on ipc, and on tcp with CURVE",
     "memory": "memory",
     "memory-estimates": "what engines take, beside the estimate",
@@ -103,6 +105,8 @@ def _measure(  # noqa: C901, PLR0912 - one case for each part
             report.open_page = open_page.measure(min(rounds, 6))
         case "nodes":
             report.nodes = nodes.measure(rounds)
+        case "node-loss":
+            report.node_loss = node_loss.measure(min(rounds, 5))
         case "transports":
             report.transports = bus_transports.measure(rounds)
         case "memory":

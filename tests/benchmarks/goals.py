@@ -10,6 +10,7 @@ from tests.benchmarks.footprint import Footprint
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.memory_estimates import MemoryComparison
 from tests.benchmarks.mixed import MixedComparison
+from tests.benchmarks.node_loss import NodeLossTimes
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.open_page import OpenPageCost
 from tests.benchmarks.processor_time import ProcessorTime
@@ -174,6 +175,11 @@ def recovery_goals(recovery: RecoveryTimes) -> list[Goal]:
 def open_page_goals(costs: list[OpenPageCost]) -> list[Goal]:
     """Return the goals for an open page."""
     return [Goal(f"an open page, {each.case}", each.one, 1.0, 0.5, "% of a processor") for each in costs]
+
+
+def node_loss_goals(losses: list[NodeLossTimes]) -> list[Goal]:
+    """Return the goals for a lost node: the slowest round counts."""
+    return [Goal(f"{each.end}: until its stream ends", each.seconds.most, 5.0, 3.5, "s") for each in losses]
 
 
 def footprint_goals(footprint: Footprint) -> list[Goal]:

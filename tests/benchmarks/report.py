@@ -22,6 +22,7 @@ from tests.benchmarks.goals import (
     latency_goals,
     memory_goals,
     mixed_goals,
+    node_loss_goals,
     one_token_goals,
     open_page_goals,
     prompt_cache_goals,
@@ -31,6 +32,7 @@ from tests.benchmarks.goals import (
 from tests.benchmarks.latencies import Latencies
 from tests.benchmarks.memory_estimates import MemoryComparison
 from tests.benchmarks.mixed import MixedComparison
+from tests.benchmarks.node_loss import NodeLossTimes
 from tests.benchmarks.nodes import NodeComparison
 from tests.benchmarks.one_token import OneTokenComparison
 from tests.benchmarks.open_page import OpenPageCost
@@ -70,6 +72,7 @@ class BenchmarkReport(msgspec.Struct):
     recovery: RecoveryTimes | None = None
     open_page: list[OpenPageCost] = []
     nodes: list[NodeComparison] = []
+    node_loss: list[NodeLossTimes] = []
     transports: list[TransportCost] = []
     footprint: Footprint | None = None
     memory_estimates: list[MemoryComparison] = []
@@ -87,6 +90,7 @@ class BenchmarkReport(msgspec.Struct):
             *mixed_goals(self.mixed),
             *(recovery_goals(self.recovery) if self.recovery else ()),
             *open_page_goals(self.open_page),
+            *node_loss_goals(self.node_loss),
             *(footprint_goals(self.footprint) if self.footprint else ()),
             *memory_goals(self.memory_estimates),
             broken_answers(self.comparisons, self.one_token, self.embeddings, self.dialects),
@@ -161,6 +165,9 @@ class BenchmarkReport(msgspec.Struct):
                 ("", "first token ms", "small/s", "µs each", "tokens/s", "µs each"),
                 [row for each in self.nodes for row in each.rows()],
             )
+        if self.node_loss:
+            yield "A node is lost: seconds until its stream is told; medians and ranges."
+            yield table(("what ends", "s", "errors but node_lost"), [each.row() for each in self.node_loss])
         if self.transports:
             yield "A token between worker and gateway: µs on the way, and µs of processor time of both. One stream."
             yield table(("transport", "way p50", "way p99", "worker", "gateway"), [it.row() for it in self.transports])

@@ -22,8 +22,11 @@ THERE = ("extra.loop-b", "extra.loop-c")
 SLOTS = 4
 LONG, SPAN, SHORT = 400 * WORDS, 60 * WORDS, 2 * WORDS
 """Tokens of three requests: one that the fault ends, one that is running before and after it, and one that waits."""
-TELL_S = 5.0
-"""Within this many seconds, each stream of the lost node must end."""
+TELL_S = 30.0
+"""Within this many seconds, each stream of the lost node must end, however busy this machine is.
+
+How soon that is on an idle one, `make bench ARGS=node-loss` measures; 3 s of silence are checked in `test_node_registry.py`.
+"""
 
 
 @pytest.fixture
