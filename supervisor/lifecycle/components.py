@@ -23,6 +23,7 @@ from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.bus.worker_barrier import WorkerBarrier
 from supervisor.handlers.model_targets import ModelTargets
+from supervisor.handlers.models.download_outcomes import DownloadOutcomes
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.remote_lists import RemoteLists
 from supervisor.internal_errors import InternalErrors
@@ -203,18 +204,28 @@ class Components:
             remember=self.accounting.limits_changed,
             resumed=self.decisions.reconcile_unless_settled,
         )
-        self.downloads = Downloads(
-            settings=self.settings,
+        outcomes = DownloadOutcomes(
+            cache_dir=self.settings.cache_dir,
             loop=self.loop,
             registry=self.download_registry,
             record=self.record,
             models=self.models,
             targets=self.targets,
             scheduler=self.scheduler,
+            calls=self.calls,
+            errors=self.errors,
+        )
+        self.downloads = Downloads(
+            settings=self.settings,
+            loop=self.loop,
+            registry=self.download_registry,
+            record=self.record,
+            models=self.models,
+            scheduler=self.scheduler,
             decisions=self.decisions,
             jobs=self.jobs,
             calls=self.calls,
-            errors=self.errors,
+            outcomes=outcomes,
         )
         self.remote_lists = RemoteLists(self.settings, self.loop, self.models, self.jobs)
 

@@ -22,9 +22,7 @@ from protocol.messages.model_files import (
 )
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
-from supervisor.handlers.model_targets import ModelTargets
-from supervisor.internal_errors import InternalErrors
-from supervisor.models import files
+from supervisor.handlers.models.download_outcomes import DownloadOutcomes
 from supervisor.models import registration as registrations
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.models.download_registry import DownloadRegistry, DownloadWaiter, RunningDownload
@@ -54,16 +52,15 @@ class Downloads:
         registry: DownloadRegistry,
         record: ServerRecord,
         models: ModelRegistry,
-        targets: ModelTargets,
         scheduler: Scheduler,
         decisions: Decisions,
         jobs: Jobs,
         calls: GatewayCalls,
-        errors: InternalErrors,
+        outcomes: DownloadOutcomes,
     ) -> None:
         self._settings, self._loop, self._registry, self._record = settings, loop, registry, record
-        self._models, self._targets, self._scheduler, self._decisions = models, targets, scheduler, decisions
-        self._jobs, self._calls, self._errors = jobs, calls, errors
+        self._models, self._scheduler, self._decisions = models, scheduler, decisions
+        self._jobs, self._calls, self._outcomes = jobs, calls, outcomes
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handlers of these messages."""
@@ -227,65 +224,10 @@ class Downloads:
     def _ended(self, job: str, why: str) -> None:
         download = self._registry.ended(job, why)
         if download is not None and download.result is not None:
-            outcome: Pulled | Failure = download.result
-            if isinstance(outcome, Pulled) and download.pending:
-                outcome = self._registered(download.pending) or outcome
-            if isinstance(outcome, Pulled):
-                self._record.download_resumed(download.model)  # it was paused when it was complete already
-                outcome = self._kept(download.model) or outcome
-            elif download.provisional and self._scheduler.view.model(download.model) is None:
-                self._models.adopted.forget(download.model)
-            failure = outcome if isinstance(outcome, Failure) else None
-            if failure is None or failure.code is not Code.DOWNLOAD_PAUSED:
-                self._registry.note_end(download.report, failure, self._loop.now(), download.registration)
-            self._report_outcome(download, outcome)
-            self._load_downloaded(download.model, outcome)
+            self._outcomes.carry_out(download, download.result)
             for follows in download.then:
                 follows()
             self._decisions.reconcile()
-
-    def _registered(self, entry: CatalogueEntry) -> Failure | None:
-        """Register a downloaded model; return the failure if that did not succeed."""
-        try:
-            found = files.locate(entry, self._settings.cache_dir)
-            self._models.register(entry.name, registrations.downloaded_item(entry, found))
-        except Exception as problem:  # noqa: BLE001 - the calls that wait for the download must be answered
-            return self._errors.failure_of(problem, model=entry.name)
-        log.info("model registered", model=entry.name, checkpoint=entry.checkpoint, recipe=entry.recipe)
-        return None
-
-    def _kept(self, model: str) -> Failure | None:
-        """Keep an adopted model beyond the server's end; return the failure if that cannot be written."""
-        try:
-            self._models.adopted.keep(model)
-        except LemonbusError as problem:
-            return problem.failure
-        return None
-
-    def _report_outcome(self, download: RunningDownload, outcome: Pulled | Failure) -> None:
-        if isinstance(outcome, Failure):
-            wanted = download.then or self._scheduler.view.closing
-            fields = {"model": download.model, "reason": outcome.message, "detail": outcome.detail}
-            if wanted:
-                log.info("download stopped", **fields)
-            else:
-                log.error("download failed", **fields)
-        else:
-            log.info("download complete", model=download.model)
-        for waiter in download.waiters:
-            self._calls.reply(waiter.peer, waiter.number, outcome, when_written=True)
-
-    def _load_downloaded(self, model: str, outcome: Pulled | Failure) -> None:
-        """If a request waits for the downloaded model, load it."""
-        options = self._scheduler.view.requested_options(model)
-        spec = None
-        if self._scheduler.view.model(model) is not None and isinstance(outcome, Pulled):
-            try:
-                spec = self._targets.resolve(model, options).spec
-            except Exception as problem:  # noqa: BLE001 - the requests that wait for the model must be answered
-                outcome = self._errors.failure_of(problem, model=model)
-        failure = outcome if isinstance(outcome, Failure) else None
-        self._scheduler.download_ended(model, spec, failure, self._loop.now())
 
     def _list(self, peer: str, call: ListDownloads, _payload: bytes) -> None:
         """Answer with the downloads that run, are paused, have just ended or failed."""

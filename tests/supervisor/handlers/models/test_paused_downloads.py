@@ -20,6 +20,7 @@ from protocol.messages.model_files import (
     PullModel,
     StartPull,
 )
+from supervisor.handlers.models.download_outcomes import DownloadOutcomes
 from supervisor.handlers.models.downloads import Downloads
 from supervisor.handlers.models.pull import Pulls
 from supervisor.internal_errors import InternalErrors
@@ -41,18 +42,29 @@ class Handlers:
         models.resolve.return_value = models.resolve_or_adopt.return_value = entry
         registry = DownloadRegistry(lambda: self.record.paused_downloads)
         settings: Any = SimpleNamespace(offline=False, cache_dir="/cache")
-        self.downloads = Downloads(
-            settings=settings,
-            loop=Mock(now=lambda: 0.0),
+        loop, scheduler = Mock(now=lambda: 0.0), Mock()
+        outcomes = DownloadOutcomes(
+            cache_dir="/cache",
+            loop=loop,
             registry=registry,
             record=self.record,
             models=models,
             targets=Mock(),
-            scheduler=Mock(),
+            scheduler=scheduler,
+            calls=self.calls,
+            errors=InternalErrors(),
+        )
+        self.downloads = Downloads(
+            settings=settings,
+            loop=loop,
+            registry=registry,
+            record=self.record,
+            models=models,
+            scheduler=scheduler,
             decisions=Mock(),
             jobs=self.jobs,
             calls=self.calls,
-            errors=InternalErrors(),
+            outcomes=outcomes,
         )
         self.pulls = Pulls(
             settings=settings,
