@@ -11,7 +11,7 @@ import msgspec
 
 from protocol import small_files
 from protocol.failures import DECODE_ERRORS, invalid, printable
-from supervisor.models.catalogues.extra_models import read_head
+from supervisor.models.catalogues.extra_folders import read_head
 
 _GGUF: Final = b"GGUF"
 _VISION: Final = b".vision.block_count"

@@ -15,7 +15,7 @@ from typing import Final
 from protocol.config.model_settings import ModelSettings
 from protocol.models.recipes import DEFAULT_RECIPE
 from supervisor.models.catalogues.catalogue import CatalogueEntry
-from supervisor.models.catalogues.extra_models import read_head
+from supervisor.models.catalogues.extra_folders import read_head
 from workers.backends.recipe import Identity
 from workers.backends.registry import DESCRIPTORS, MODEL_SUFFIXES, identify
 

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.failures import Code, LemonbusError
 from protocol.wire import envelope
-from supervisor.models.catalogues import extra_models
+from supervisor.models.catalogues import extra_folders
 from supervisor.models.catalogues.extra_models import ExtraModels
 from tests.supervisor.models.model_files import SMOL, MakeModels, extra_ids, write_files
 from tests.support.models import bert_gguf, diffusion_gguf
@@ -17,7 +17,7 @@ from tests.support.models.mmproj_and_lora_gguf import write_adapter
 
 
 def test_each_refresh_opens_some_files_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra_models, "_MOST_READS", 3)
+    monkeypatch.setattr(extra_folders, "_MOST_READS", 3)
     for name in "abcd":
         (tmp_path / f"{name}.bin").write_bytes(b"lmgg")
     os.utime(tmp_path, (1_000_000, 1_000_000))
@@ -41,7 +41,7 @@ def test_links_and_pipes_are_not_models(tmp_path: Path) -> None:
 
 
 def test_a_pipe_that_replaced_a_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra_models, "_is_true", lambda _question: True)
+    monkeypatch.setattr(extra_folders, "_is_true", lambda _question: True)
     os.mkfifo(tmp_path / "a.bin")
     models = ExtraModels(str(tmp_path))
     assert models.refresh()
