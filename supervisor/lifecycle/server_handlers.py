@@ -10,7 +10,9 @@ from protocol.messages.backend_installs import StartInstall, StartUninstall
 from protocol.messages.node_reports import DrainNode, ListNodes
 from protocol.runtime import logs
 from supervisor.backends.inventory import BackendInventory
-from supervisor.handlers.backends import BackendJobs
+from supervisor.handlers.backend_downloads import BackendDownloads
+from supervisor.handlers.backend_jobs import BackendJobs
+from supervisor.handlers.backends import BackendCalls
 from supervisor.handlers.batches import BatchJobs
 from supervisor.handlers.metrics import MetricsCalls, ServerSnapshots
 from supervisor.handlers.overview import OverviewCalls
@@ -197,17 +199,17 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         memory=components.memory.read,
         calls=calls,
     )
-    installs = BackendJobs(
+    downloads = BackendDownloads(components.loop.now)
+    installs = BackendJobs(components.decisions, jobs, calls, downloads, components.nodes.backends_changed)
+    backends = BackendCalls(
         settings=components.settings,
         backends=known,
         devices=inspection.devices,
         view=view,
-        decisions=components.decisions,
         internal_calls=components.internal_calls,
-        jobs=jobs,
         calls=calls,
-        changed=components.nodes.backends_changed,
-        now=components.loop.now,
+        jobs=installs,
+        downloads=downloads,
     )
     updates = UpdateChecks(
         settings=components.settings,
@@ -219,4 +221,5 @@ def machine_handlers(components: Components) -> tuple[list[dict[type, Handler]],
         calls=calls,
     )
     taken_over: dict[type, TakeOverJob] = {StartInstall: installs.take_over, StartUninstall: installs.take_over}
-    return [inspection.handlers(), installs.handlers(), updates.handlers(), components.devices.handlers()], taken_over
+    made = inspection, backends, installs, updates, components.devices
+    return [each.handlers() for each in made], taken_over
