@@ -65,14 +65,7 @@ class MeasuredMemory:
         self._read()
 
     def _read(self) -> None:
-        try:
-            self._records = msgspec.convert(self._file.read(), dict[str, _MemoryRecord]) | self._records
-        except msgspec.ValidationError as problem:
-            self.problems.append(f"{FILE}: {problem}; {self._file.move_aside()}")
-        except ValueError as problem:
-            self.problems.append(f"{problem}; {self._file.move_aside()}")
-        except OSError as problem:
-            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+        self._records = (self._file.load(dict[str, _MemoryRecord]) or {}) | self._records
 
     def corrected(self, spec: ModelSpec, node: str, estimate: MemoryEstimate) -> MemoryEstimate:
         """Return an estimate for a model, corrected by what its last engine with these options took on this node."""

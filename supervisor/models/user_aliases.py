@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import Code, Failure, printable, write_failure
+from protocol.failures import Code, Failure, write_failure
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write, read_json_object
 
 FILE: Final = "model_names.json"
@@ -42,12 +42,7 @@ class UserAliases:
         self._read()
 
     def _read(self) -> None:
-        try:
-            self._names = msgspec.convert(self._file.read(), _Names)
-        except ValueError as problem:
-            self.problems.append(f"{printable(str(problem), 300)}; {self._file.move_aside()}")
-        except OSError as problem:
-            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+        self._names = self._file.load(_Names) or _Names()
 
     @property
     def default(self) -> str:

@@ -8,16 +8,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from protocol import small_files
-from protocol.failures import DECODE_ERRORS
+from protocol.failures import DECODE_ERRORS, printable
 
 FinishWrite = Callable[[Path, Path, Callable[[OSError | None], None]], None]
 """(draft, path, done): completes a write, as :func:`finish_write` does."""
 _drafts: Final = itertools.count()
+T = TypeVar("T")
 
 
 class FileVersion(NamedTuple):
@@ -89,7 +90,7 @@ class StateFile:
         self.failed = False
         """Whether the latest write failed, so that the disk may not have what was written."""
         self.problems: list[str] = []
-        """Writes that failed after they were begun. The reader of this list empties it."""
+        """Errors in the file, and writes that failed after they were begun. The reader of this list empties it."""
 
     def changed(self) -> bool:
         """Return whether the file has been replaced since the last call or write, or can be read again."""
@@ -128,6 +129,23 @@ class StateFile:
         except OSError as problem:
             self._unread = problem.strerror or str(problem)
             raise
+
+    def load(self, kind: type[T]) -> T | None:
+        """Return the content as ``kind``, for which ``{}`` is a value; None if the file cannot be read.
+
+        A broken file is moved aside, and counts as missing. :attr:`problems` says what was wrong.
+        """
+        try:
+            return msgspec.convert(self.read(), kind)
+        except msgspec.ValidationError as problem:
+            wrong = f"{self.path.name}: {printable(str(problem), 300)}"
+        except ValueError as problem:
+            wrong = str(problem)
+        except OSError as problem:
+            self.problems.append(f"{self.path.name} cannot be read: {problem.strerror}")
+            return None
+        self.problems.append(f"{wrong}; {self.move_aside()}")
+        return msgspec.convert({}, kind)
 
     def move_aside(self) -> str:
         """Move the broken file aside; return its new path, or why it could not be moved."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from protocol.failures import LemonbusError, printable, write_failure
 from protocol.messages.engines import SamplingDefaults
@@ -43,14 +43,9 @@ class SamplingDefaultsStore:
         self._read()
 
     def _read(self) -> None:
-        try:
-            items = self._file.read()
-        except ValueError as problem:
-            items = {}
-            self._report_problem(f"{problem}; {self._file.move_aside()}")
-        except OSError as problem:
-            items = {}
-            self._report_problem(f"{FILE} cannot be read: {problem.strerror}")
+        items = self._file.load(dict[str, Any]) or {}
+        while self._file.problems:
+            self._report_problem(self._file.problems.pop(0))
         for name, value in items.items():
             try:
                 self.values = apply_change(self.values, check_params({name: value}))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from protocol.failures import Code, Failure, LemonbusError, invalid, printable, write_failure
 from protocol.models.recipes import ModelSpec
@@ -52,16 +52,8 @@ class AdoptedModels:
         self._kept = set(self.entries)
 
     def _read(self) -> dict[str, CatalogueEntry]:
-        try:
-            items = self._file.read()
-        except ValueError as problem:
-            self.problems.append(f"{problem}; {self._file.move_aside()}")
-            return {}
-        except OSError as problem:
-            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
-            return {}
         found: dict[str, CatalogueEntry] = {}
-        for name, item in items.items():
+        for name, item in (self._file.load(dict[str, Any]) or {}).items():
             try:
                 found[name] = catalogue.entry(name, item)
             except ValueError as problem:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.failures import printable, write_failure
+from protocol.failures import write_failure
 from protocol.messages.remote_models import RemoteModel
 from supervisor.models.catalogues.catalogue import CatalogueEntry
 from supervisor.persistence.state_files import FinishWrite, StateFile, finish_write
@@ -35,12 +35,7 @@ class RemoteModels:
             self._read()
 
     def _read(self) -> None:
-        try:
-            self._models = msgspec.convert(self._file.read(), dict[str, list[RemoteModel]])
-        except ValueError as problem:
-            self.problems.append(f"{printable(str(problem), 300)}; {self._file.move_aside()}")
-        except OSError as problem:
-            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+        self._models = self._file.load(dict[str, list[RemoteModel]]) or {}
 
     @property
     def entries(self) -> dict[str, CatalogueEntry]:

@@ -45,13 +45,8 @@ class SavedOptions:
         """Read the file if it was changed. A broken one is moved aside."""
         if not self._file.changed():
             return
-        try:
-            self._items = self._file.read()
-        except ValueError as problem:
-            self._items = {}
-            self.problems.append(f"{problem}; {self._file.move_aside()}")
-        except OSError as problem:
-            self.problems.append(f"{FILE} cannot be read: {problem.strerror}")
+        if (items := self._file.load(dict[str, Any])) is not None:
+            self._items = items
         for name, item in self._items.items():
             if not isinstance(item, dict):
                 self.problems.append(f"{FILE}: {printable(name)}: expected an object")
