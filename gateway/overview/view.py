@@ -16,12 +16,11 @@ from protocol.config.api_keys import model_allowed
 from protocol.messages.metrics import EndedRequest
 from protocol.messages.model_overview import ModelOverview
 from protocol.messages.overview import (
-    Disk,
-    Download,
     NodeOverview,
     OverviewReport,
     PlaceMemory,
     RequestOverview,
+    RunningServer,
     ServerOverview,
 )
 
@@ -42,31 +41,10 @@ class Access(msgspec.Struct, frozen=True):
     """Whether the server has keys."""
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class Overview(RunningServer, frozen=True, kw_only=True):
     """The running server. Fields with their default values are left out below; dates are in Unix seconds, sizes in bytes."""
 
-    time: float
-    """The server's clock."""
     access: Access
-    server: ServerOverview
-    running: int
-    """Requests that engines work on."""
-    waiting: int
-    """Requests that wait for a slot."""
-    memory: dict[str, PlaceMemory]
-    """By place: `host`, or a device, by its PCI address or UUID."""
-    disks: dict[str, Disk]
-    """By what is there: `cache`, `models` (the hub's cache) or `state`."""
-    models: dict[str, ModelOverview]
-    """By registered name: those that are loaded, being loaded, failed, died, pinned or have requests."""
-    downloads: dict[str, Download]
-    """By the model's name."""
-    requests: dict[str, RequestOverview]
-    """In flight, by the id for `DELETE /internal/requests/{id}`: those that run, then those that are next, at most 200."""
-    ended: dict[str, EndedRequest]
-    """The last 50 requests to models that have ended, by number, which rises."""
-    nodes: dict[str, NodeOverview] | msgspec.UnsetType = msgspec.UNSET
-    """The machines of the server by name, if it has several."""
 
 
 class Viewer(NamedTuple):

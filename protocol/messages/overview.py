@@ -136,8 +136,8 @@ class RequestOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     first_token_at: UnixTime = 0.0
 
 
-class OverviewReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole server at one moment."""
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole server at one moment. Dates are in Unix seconds, sizes in bytes."""
 
     time: UnixTime
     """The server's clock."""
@@ -147,21 +147,25 @@ class OverviewReport(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     """Requests that wait for a slot."""
     memory: dict[str, PlaceMemory]
-    """By place: ``host``, or a device, by its PCI address or UUID."""
+    """By place: `host`, or a device, by its PCI address or UUID."""
     disks: dict[str, Disk]
-    """By what is there: ``cache``, ``models`` or ``state``."""
+    """By what is there: `cache`, `models` (the hub's cache) or `state`."""
     models: dict[str, ModelOverview]
-    """By registered name; those that have something to say."""
+    """By registered name: those that are loaded, being loaded, failed, died, pinned or have requests."""
     downloads: dict[str, Download]
     """By the model's name."""
     requests: dict[str, RequestOverview]
-    """In flight, by the id for :class:`CancelRequest`: running ones first, then those that are next; at most :data:`MAX_REQUESTS`."""
+    """In flight, by the id for `DELETE /internal/requests/{id}`: those that run, then those that are next, at most 200."""
     ended: dict[str, EndedRequest]
-    """By number, which rises; at most :data:`MAX_ENDED`."""
-    sample: Sample | None
-    """The latest one."""
+    """The last 50 requests to models that have ended, by number, which rises."""
     nodes: dict[str, NodeOverview] | msgspec.UnsetType = msgspec.UNSET
-    """By name; missing on a server with one machine."""
+    """The machines of the server by name, if it has several."""
+
+
+class OverviewReport(RunningServer, frozen=True, kw_only=True):
+    """All of it, and the latest sample."""
+
+    sample: Sample | None
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
