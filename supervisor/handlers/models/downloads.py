@@ -170,11 +170,7 @@ class Downloads:
 
     def _pause(self, peer: str, call: PauseDownload, _payload: bytes) -> None:
         """Stop a download, and answer when its job has ended. A paused one stays as it is."""
-        known = self._models.known(call.model)
-        model = known.name if known is not None else call.model
-        self._models.check_not_deleting(model)
-        download, answer = self._registry.running_for(model), partial(self._answer, peer, call, model)
-
+        model, download, answer = self._stopped_by(peer, call)
         if download is not None and not isinstance(download.result, Pulled):
             self._record.download_paused(
                 model, PausedDownload(download.registration, download.last, download.completed_bytes)
@@ -187,10 +183,7 @@ class Downloads:
 
     def _cancel(self, peer: str, call: CancelDownload, _payload: bytes) -> None:
         """Stop a download or end its pause, and answer when its job has ended."""
-        known = self._models.known(call.model)
-        model = known.name if known is not None else call.model
-        self._models.check_not_deleting(model)
-        download, answer = self._registry.running_for(model), partial(self._answer, peer, call, model)
+        model, download, answer = self._stopped_by(peer, call)
         paused = self._record.paused_downloads.get(model)
         if download is None and paused is None and not self._registry.has_ended(model):
             raise _not_downloaded(model)
@@ -204,6 +197,15 @@ class Downloads:
             if paused is not None:
                 self._registry.note_end(report, cancelled(model), self._loop.now(), paused.registration)
             answer()
+
+    def _stopped_by(
+        self, peer: str, call: PauseDownload | CancelDownload
+    ) -> tuple[str, RunningDownload | None, Callable[[], None]]:
+        """Return the model that a call means, its download if one runs, and what answers the call; raises ``conflict``."""
+        known = self._models.known(call.model)
+        model = known.name if known is not None else call.model
+        self._models.check_not_deleting(model)
+        return model, self._registry.running_for(model), partial(self._answer, peer, call, model)
 
     def _answer(self, peer: str, call: PauseDownload | CancelDownload, model: str) -> None:
         report = self._registry.report(model)
