@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
 
 from protocol.config.agent_settings import AgentSettings
 from protocol.config.settings import Settings, write_settings
@@ -27,7 +26,6 @@ from protocol.messages.nodes import (
     KillProcess,
     NodeChanged,
     NodeDrains,
-    NodeHardware,
     NodeLeaves,
     NodeRead,
     ProcessEnded,
@@ -35,7 +33,6 @@ from protocol.messages.nodes import (
     StartProcess,
 )
 from protocol.messages.peers import Shutdown, Welcome
-from protocol.models.nodes import NodeFacts
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop, Timer
 from protocol.runtime.process_context import ProcessContext
@@ -46,8 +43,7 @@ from supervisor.machine.host_memory import host_capacity
 from supervisor.node_agent.agent_link import AgentLink
 from supervisor.node_agent.agent_states import TRANSITIONS, AgentEvent, AgentState
 from supervisor.node_agent.node_processes import NodeProcesses
-from supervisor.nodes.node_facts import read_node_facts, read_node_hardware
-from supervisor.persistence.disk_thread import DiskThread
+from supervisor.node_agent.own_facts import OwnFacts
 
 RENEWAL_S: Final = 1.0
 """How long a refused agent waits at least before its next Hello."""
@@ -56,10 +52,7 @@ _RENEWALS: Final = 5
 """How often it is refused in a row before it waits longer, twice as long each time: its node may be another agent's."""
 EXIT_REFUSED: Final = 3
 """The server cannot use this agent, for example because it is of another release."""
-_LOOK_S: Final = 0.02
 _WATCH_S: Final = 1.0
-READ_S: Final = 5.0
-"""How often it is read again what the node has: backends may be installed there. That takes some milliseconds."""
 SUCCESSOR_S: Final = 3.0
 """How long an agent that drains waits for the next supervisor before it lets its workers end by itself."""
 _WHY_DRAINING: Final = "its agent was told to end"
@@ -81,13 +74,7 @@ class NodeAgent:
     ) -> None:
         """Start nothing, and connect to nothing, before :meth:`begin`. Raises OSError if there is no way to the head."""
         self._settings, self._loop, self._runtime = settings, loop, runtime
-        self._address = address.listening_host()
-        self._process_settings = self._with_own_folders(Settings())
-        """Those of its processes: the supervisor sends them. They name programs that the facts depend on."""
-        self._facts, self._hardware = self._look_at_node(self._process_settings)
-        self._disk = DiskThread(loop, "facts")
-        self._reading = False
-        """Whether the thread reads what the node has. A disk that hangs holds it up, and nothing else."""
+        self._facts = OwnFacts(settings, loop, address.listening_host(), self._tell_facts)
         self._processes = NodeProcesses(loop, context, self._process_ended)
         self._link = AgentLink(
             loop, context, address, snapshot=self._snapshot, on_message=self._received, on_lost=self._lost
@@ -114,11 +101,11 @@ class NodeAgent:
         self._start_grace()
         self._link.begin()
         self._loop.every(_WATCH_S, self._watch_directory)
-        self._loop.every(READ_S, self._read_facts)
+        self._facts.begin()
 
     def close(self) -> None:
         """Close the sockets, and end the thread."""
-        self._disk.close(_LOOK_S)
+        self._facts.close()
         self._link.close()
 
     def _transition(self, event: AgentEvent) -> None:
@@ -128,7 +115,8 @@ class NodeAgent:
 
     def _snapshot(self) -> AgentSnapshot:
         processes = self._processes
-        return AgentSnapshot(self._facts, processes.running(), processes.ended(), self._hardware, self._drains)
+        own = self._facts
+        return AgentSnapshot(own.facts, processes.running(), processes.ended(), own.hardware, self._drains)
 
     def _received(self, message: Any, payload: bytes) -> None:
         match message:
@@ -177,46 +165,14 @@ class NodeAgent:
 
     def _configure(self, message: ConfigureNode, payload: bytes) -> None:
         """Write the settings for the processes of this node."""
-        settings = self._process_settings = self._with_own_folders(msgspec.json.decode(payload, type=Settings))
+        settings = self._facts.with_own_folders(msgspec.json.decode(payload, type=Settings))
         self._grace = message.grace
         write_settings(settings, self._runtime.path)
         self._configured = True
-        self._tell_facts(*self._look_at_node(settings))
+        self._facts.configure(settings)
 
-    def _read_facts(self) -> None:
-        """Read again what the node has, and tell the supervisor."""
-        if self._reading:
-            return
-        self._reading, settings = True, self._process_settings
-
-        def done(read: tuple[NodeFacts, NodeHardware] | Exception) -> None:
-            self._reading = False
-            if isinstance(read, Exception):
-                log.warning("the facts of this node cannot be read", reason=str(read))
-            elif settings is self._process_settings:
-                self._tell_facts(*read)
-
-        self._disk.run(lambda: self._look_at_node(settings), done)
-
-    def _tell_facts(self, facts: NodeFacts, hardware: NodeHardware) -> None:
-        if (facts, hardware) != (self._facts, self._hardware):
-            self._facts, self._hardware = facts, hardware
-            self._link.send(NodeChanged(facts, hardware))
-
-    def _with_own_folders(self, settings: Settings) -> Settings:
-        own = self._settings
-        return structs.replace(
-            settings,
-            runtime_dir=own.runtime_dir,
-            cache_dir=own.cache_dir,
-            state_dir=own.state_dir,
-            machine_dir=own.machine_dir,
-        )
-
-    def _look_at_node(self, settings: Settings) -> tuple[NodeFacts, NodeHardware]:
-        own = self._settings
-        facts = read_node_facts(settings, own.node, self._address, labels=own.labels, resources=own.resources)
-        return facts, read_node_hardware(settings)
+    def _tell_facts(self) -> None:
+        self._link.send(NodeChanged(self._facts.facts, self._facts.hardware))
 
     def _start(self, order: StartProcess) -> None:
         ready = self._configured and not self._drains
