@@ -168,8 +168,8 @@ class Deletions:
     def _planned(self, entry: CatalogueEntry) -> Deleted:
         """Return what the deletion of a model would remove."""
         order, kept_for = plan_deletion(entry, self._models.others(entry), self._settings.cache_dir, self._busy(entry))
-        partial_files = [path for folder in order.repositories for path in partial_files(Path(folder))]
-        removed = files.sized([*map(Path, order.files), *partial_files])
+        unfinished = [path for folder in order.repositories for path in partial_files(Path(folder))]
+        removed = files.sized([*map(Path, order.files), *unfinished])
         return Deleted(entry.name, len(removed), kept_for, removed)
 
     def _busy(self, entry: CatalogueEntry) -> set[str]:
