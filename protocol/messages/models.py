@@ -91,7 +91,8 @@ class LoadModel(PolicyOverrides, frozen=True, omit_defaults=True):
 
     number: int
     model: str
-    options: dict[str, OptionValue] = {}
+    options: dict[str, OptionValue | None] = {}
+    """None: what is saved for the option does not count, and stays saved. -1: not chosen, or automatic where a number can be."""
     save_options: bool = False
     recipe: str = ""
     """Recipe of an unregistered checkpoint. If empty, it follows from the checkpoint's name and ``device``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,13 +55,23 @@ def text_of(body: JsonObject, key: str) -> str:
 def chosen_options(fields: JsonObject) -> dict[str, OptionValue]:
     """Return load options without null and the default values that Lemonade's app sends: "" and -1.
 
-    So a context that is to be chosen, which may be -1 everywhere else, can only be called ``auto`` here.
-
     This only checks that they are numbers, strings or booleans; the supervisor knows the options of each recipe. Raises
     ``invalid_request`` naming the wrong one.
     """
     return {
         key: option_value(key, value) for key, value in fields.items() if value is not None and value not in ("", -1)
+    }
+
+
+def given_options(fields: JsonObject, declared: Container[str]) -> dict[str, OptionValue | None]:
+    """Return the load options among the fields of a request, which are those that are not ``declared``; None for null.
+
+    Raises like :func:`option_value`.
+    """
+    return {
+        name: None if value is None else option_value(name, value)
+        for name, value in fields.items()
+        if name not in declared
     }
 
 

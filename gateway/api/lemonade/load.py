@@ -15,7 +15,7 @@ from gateway.api.common.request_fields import (
     MAX_TTL_S,
     check_cache_dir,
     check_load_words,
-    chosen_options,
+    given_options,
 )
 from gateway.api.common.routes import HttpCaller, route
 from protocol.failures import Code, Failure, LemonbusError, invalid
@@ -62,8 +62,9 @@ _MODEL: Final = {"model_name": "SmolLM2-135M-Instruct-GGUF"}
 class LemonadeLoadRequest(NamedModel, kw_only=True):
     """A model, and options of its recipe: `ctx_size`, `llamacpp_backend`, `llamacpp_args` and so on.
 
-    `"ctx_size": "auto"` is the largest context that fits into memory. -1 and "" are what Lemonade's app sends for an option
-    that was not chosen.
+    `"ctx_size": -1` or `"auto"` is the largest context that fits into memory. `null`: what is saved for the option does not
+    count in this load, and stays saved. "", and -1 for any other option, are what Lemonade's app sends for one that was not
+    chosen.
     """
 
     save_options: bool | None = None
@@ -181,11 +182,11 @@ def load_model(caller: HttpCaller, request: LemonadeLoadRequest) -> LoadAnswer:
     check_cache_dir(request.cache_dir or "", caller.session.settings)
     check_load_words(request.device or "", request.dtype or "")
     caller.context.model = request.name
-    declared = request.__struct_fields__
+    given = given_options(caller.fields, request.__struct_fields__)
     call = partial(
         LoadModel,
         model=request.name,
-        options=chosen_options({field: value for field, value in caller.fields.items() if field not in declared}),
+        options={name: value for name, value in given.items() if value != ""},
         save_options=bool(request.save_options),
         pinned=request.pinned,
         ttl=None if request.ttl is None else configured_idle_time(request.ttl),

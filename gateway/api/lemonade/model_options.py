@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.api.common.operations import BODY, NO_MODEL, STORAGE, UNSUPPORTED
-from gateway.api.common.request_fields import MAX_NAME_LENGTH, option_value
+from gateway.api.common.request_fields import MAX_NAME_LENGTH, given_options
 from gateway.api.common.routes import HttpCaller, route
 from protocol.messages.model_details import ChangeModelOptions, ModelOptionsReport
 from protocol.models.recipes import OptionValue
@@ -84,12 +84,7 @@ def show_model_options(caller: HttpCaller, request: ModelOptionsId) -> ModelOpti
 )
 def change_model_options(caller: HttpCaller, request: ModelOptionsRequest) -> ModelOptionsAnswer:
     """Saves load options for a model; nothing is loaded."""
-    declared = request.__struct_fields__
-    changes = {
-        name: None if value is None else option_value(name, value)
-        for name, value in caller.fields.items()
-        if name not in declared
-    }
+    changes = given_options(caller.fields, request.__struct_fields__)
     return _answer(caller, request.model_id, changes=changes, dry_run=bool(request.dry_run))
 
 

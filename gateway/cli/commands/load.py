@@ -16,7 +16,6 @@ from gateway.cli.api_client import MODELS_HINT, ApiClient
 from gateway.cli.exit_codes import FAILED, CommandError
 from gateway.cli.options import for_each_model, json_option, model_argument, server_option
 from gateway.cli.progress import ensure_downloaded
-from protocol.models.recipes import AUTOMATIC, AUTOMATIC_CTX_SIZE
 
 _CONTEXT: Final = "ctx_size"
 
@@ -84,8 +83,6 @@ def load(
         model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl, dry_run=dry_run or None
     )
     more = options if ctx_size is None else {**options, _CONTEXT: _option_value(ctx_size)}
-    if more.get(_CONTEXT) == AUTOMATIC_CTX_SIZE:
-        more[_CONTEXT] = AUTOMATIC
     if not dry_run:
         ensure_downloaded(server, model)
     answer = server.ask(load_model, request, None, more)

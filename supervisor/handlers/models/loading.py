@@ -15,7 +15,7 @@ from protocol.runtime.loop import Loop
 from supervisor.handlers.context_size import with_context
 from supervisor.handlers.model_targets import ModelTargets
 from supervisor.models.catalogues.catalogue import CatalogueEntry
-from supervisor.models.options.load_options import MERGED_ARGS
+from supervisor.models.options.load_options import MERGED_ARGS, WITHOUT_SAVED, is_chosen
 from supervisor.models.registry import ModelRegistry
 from supervisor.runtime.gateway_calls import GatewayCalls
 from supervisor.runtime.handler_table import Handler
@@ -95,10 +95,16 @@ class ModelLoading:
 
     def _load_target(self, entry: CatalogueEntry, call: LoadModel) -> tuple[ModelTarget, dict[str, OptionValue]]:
         """Return the model to load, and the options of the call that may be saved; raises what is wrong with them."""
-        options = self._models.options.check(entry.name, call.options)
         descriptor = self._models.descriptor(entry)
+        given = {name: value for name, value in call.options.items() if is_chosen(descriptor, name, value)}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        options = self._models.options.check(entry.name, chosen)
         options |= device_option(descriptor, call.device, options)
-        saved = dict(options)
+        before = self._models.options.of(entry.name) if len(chosen) < len(given) else {}
+        hidden = {name: value for name, value in before.items() if name in given.keys() - chosen.keys()}
+        saved = {**hidden, **options}
+        if hidden:
+            options[WITHOUT_SAVED] = " ".join(hidden)
         arguments = next((option.name for option in descriptor.options if option.kind == "args"), "")
         if call.merge_args is False and arguments:
             options.setdefault(arguments, "")

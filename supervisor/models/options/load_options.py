@@ -22,6 +22,8 @@ from workers.backends.user_arguments import check_argument_numbers, check_client
 ARGS: Final = "args"
 MERGED_ARGS: Final = "merge_args"
 """Added to the options that a load asked for: the engine arguments among them come after those of the configuration."""
+WITHOUT_SAVED: Final = "without_saved"
+"""Added to the options that a load asked for: the names of the saved ones that do not count for it, separated by spaces."""
 Options = dict[str, OptionValue]
 _NO_DEFAULTS: Final = RecipeDefaults()
 
@@ -37,6 +39,12 @@ def check(descriptor: RecipeDescriptor, given: Mapping[str, Any], directories: S
     ``directories``: see :func:`file_directories`.
     """
     return {name: check_option(descriptor, name, value, directories) for name, value in given.items()}
+
+
+def is_chosen(descriptor: RecipeDescriptor, name: str, value: Any) -> bool:
+    """Return whether a value chooses something: -1 only does for an option whose number may be automatic."""
+    option = descriptor.option(name)
+    return bool(value != -1 or (option is not None and option.automatic))
 
 
 def check_option(

@@ -237,11 +237,14 @@ class SpecBuilder:
         self, entry: CatalogueEntry, asked: Mapping[str, OptionValue], *, ignore_saved: bool = False
     ) -> Options:
         descriptor = descriptor_of(entry)
+        hidden = str(asked.get(load_options.WITHOUT_SAVED, "")).split()
         saved = {} if ignore_saved else self._saved.of(entry.name)
-        wanted = {name: value for name, value in asked.items() if name != load_options.MERGED_ARGS}
+        saved = {name: value for name, value in saved.items() if name not in hidden}
+        marks = (load_options.MERGED_ARGS, load_options.WITHOUT_SAVED)
+        wanted = {name: value for name, value in asked.items() if name not in marks}
         checked = load_options.check(descriptor, wanted, self._file_directories)
         layers = option_layers(entry, descriptor, self._settings, self._configuration.options(entry), saved)
-        return merged_options(layers, checked, merge_args=len(wanted) < len(asked))
+        return merged_options(layers, checked, merge_args=load_options.MERGED_ARGS in asked)
 
     def option_layers(self, entry: CatalogueEntry) -> list[OptionLayer]:
         """Return the options of a load that asks for none, by their origins; raises as :meth:`build`."""

@@ -180,11 +180,12 @@ def test_models_show_what_is_saved_for_them(server: LemonbusServer) -> None:
         assert one["recipe_options"] == listed["recipe_options"] == options
 
 
-def test_defaults_that_lemonades_app_sends_are_not_options(server: LemonbusServer) -> None:
-    body = {"model_name": CHAT, "ctx_size": -1, "llamacpp_args": "", "llamacpp_backend": "", "save_options": True}
-    status, answer = load(server, body)
+def test_values_that_lemonades_app_sends_for_what_was_not_chosen_are_not_options(server: LemonbusServer) -> None:
+    """The context is chosen: -1 is automatic."""
+    body = {"model_name": CHAT, "ctx_size": -1, "threads": -1, "llamacpp_args": "", "llamacpp_backend": ""}
+    status, answer = load(server, {**body, "save_options": True})
     assert (status, answer["status"]) == (200, "success")
-    assert CHAT not in saved(server)
+    assert saved(server)[CHAT] == {"ctx_size": -1}
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,40 @@ def test_a_loaded_model_keeps_its_options_until_it_is_loaded_again(server: Lemon
     assert (body["loaded_options"], body["reload_needed"], body["resolved_ctx_size"]) == (loaded(), False, 512)
 
 
+def test_null_in_a_load_passes_over_one_saved_option_and_leaves_it_saved(server: LemonbusServer) -> None:
+    before = {"ctx_size": 512, "llamacpp_args": "--no-mmap"}
+    assert ask(server, "POST", before).json()["saved"] == before
+    for more in ({}, {"save_options": True, "ctx_size": 768}):
+        body = {"model_name": CHAT, "llamacpp_args": None, "steps": None, **more}
+        assert server.client.post("/v1/load", body).status == 200
+        now = ask(server, "GET").json()
+        loaded = now["loaded_options"]
+        assert (loaded["ctx_size"], "--no-mmap" in loaded.get("llamacpp_args", "")) == (
+            more.get("ctx_size", 512),
+            False,
+        )
+        assert now["saved"] == saved(server)[CHAT] == {**before, "ctx_size": loaded["ctx_size"]}
+    assert server.client.post("/v1/load", {"model_name": CHAT, "ctx_size": None}).status == 200
+    assert ask(server, "GET").json()["loaded_options"]["ctx_size"] == server.settings.ctx_size
+    ask(server, "DELETE")
+
+
+@pytest.mark.parametrize("context", [512, -1])
+def test_effective_is_the_body_of_a_load_with_the_same_options(server: LemonbusServer, context: int) -> None:
+    def process() -> Any:
+        (shown,) = [each for each in server.health()["all_models_loaded"] if each["model_name"] == CHAT]
+        return shown["pid"]
+
+    effective = ask(server, "POST", {"ctx_size": context}).json()["effective"]
+    assert effective["ctx_size"] == context
+    assert server.client.post("/v1/load", {"model_name": CHAT}).status == 200
+    first = process()
+    ask(server, "DELETE")
+    assert server.client.post("/v1/load", effective).status == 200
+    assert process() == first
+    assert ask(server, "GET").json()["loaded_options"]["ctx_size"] == context
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [

@@ -36,12 +36,12 @@ OLD = ("/v0", "/api/v0")
         ),
         (
             {"model_name": "m", "cfg_scale": 1.5, "steps": None, "save_options": True, "pinned": False},
-            LoadModel(0, "m", {"cfg_scale": 1.5}, save_options=True, pinned=False),
+            LoadModel(0, "m", {"cfg_scale": 1.5, "steps": None}, save_options=True, pinned=False),
         ),
         ({"model_name": "m", "ttl": 600, "pinned": True}, LoadModel(0, "m", pinned=True, ttl=600.0)),
         (
             {"model_name": "m", "ctx_size": -1, "llamacpp_args": "", "cfg_scale": -1.0, "gpu_layers": 0},
-            LoadModel(0, "m", {"gpu_layers": 0}),
+            LoadModel(0, "m", {"ctx_size": -1, "cfg_scale": -1.0, "gpu_layers": 0}),
         ),
         ({"model_name": "m", "ctx_size": "auto"}, LoadModel(0, "m", {"ctx_size": "auto"})),
         ({"model_name": "m", "merge_args": True}, LoadModel(0, "m", merge_args=True)),

@@ -95,13 +95,16 @@ def test_a_dry_run_of_a_load_that_would_be_refused_fails(server: FakeServer, lem
     assert "A cannot be loaded: too large" in shown
 
 
-@pytest.mark.parametrize("words", ["--ctx-size -1", "--ctx-size auto", "-o ctx_size=-1", "-o ctx-size=auto"])
-def test_an_automatic_context_is_asked_for_by_its_name_in_the_api(
-    server: FakeServer, lemonbus: Ends, words: str
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [("--ctx-size -1", -1), ("--ctx-size auto", "auto"), ("-o ctx_size=-1", -1), ("-o ctx-size=auto", "auto")],
+)
+def test_an_automatic_context_is_asked_for_in_either_form(
+    server: FakeServer, lemonbus: Ends, words: str, sent: object
 ) -> None:
     server.replies["POST", "/v1/load"] = Reply(LOADED)
     assert lemonbus("load", "A", *words.split())[0] == 0
-    assert server.last() == {"model_name": "A", "ctx_size": "auto"}
+    assert server.last() == {"model_name": "A", "ctx_size": sent}
 
 
 @pytest.mark.parametrize(
