@@ -1,9 +1,11 @@
-"""A file that only one server may have locked, with the pid of the holder in it."""
+"""Locks between processes: a file that only one server may have locked, with the pid of the holder in it; and a folder for a moment."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -35,3 +37,18 @@ def lock(path: Path, pid: int = 0) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Wait until no other thread or process holds a folder, and hold it; raises OSError if it cannot be opened.
+
+    Some network file systems do not lock folders. There it holds nothing.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,7 +1,8 @@
 """The files that clients upload and batches write: ``STATE_DIR/files``, for processes of one machine.
 
 ``ID.data`` is the content and ``ID.json`` its record. A file exists as long as its record does, which is written last and
-removed first. What is left without a record is removed an hour later.
+removed first. What is left without a record is removed an hour later. While a file is written, ``ID.draft`` is what its record
+may become: its bytes are reserved as long as its writer lives and holds the lock of that file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import msgspec
 from protocol import small_files
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS, Code, Failure
+from protocol.file_lock import folder_lock
 
 FILE_ID: Final = re.compile(r"file-[0-9a-f]{32}")
 MAX_FILES: Final = 10_000
@@ -29,6 +31,7 @@ MAX_FILES_OF_KEY: Final = 1_000
 _ORPHAN_AGE_S: Final = 3600.0
 _DATA: Final = ".data"
 _RECORD: Final = ".json"
+_DRAFT: Final = ".draft"
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,13 +64,23 @@ class FileLimits(NamedTuple):
 class FileDraft:
     """A file that is being written, and has no name yet."""
 
-    def __init__(self, folder: Path, file_id: str, limit: int) -> None:
-        """Begin with nothing; ``limit``: bytes that it may have. Raises OSError."""
+    def __init__(self, folder: Path, file_id: str, owner: str, limit: int) -> None:
+        """Begin with nothing; ``limit``: bytes that it may have, which are reserved. Raises OSError."""
         self.id = file_id
         self.size = 0
         self._limit = limit
         self._path = folder / f"{file_id}{_DATA}"
-        self._file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+        self._reservation = folder / f"{file_id}{_DRAFT}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._lock = os.open(self._reservation, flags, 0o600)
+        try:
+            with contextlib.suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(self._lock, msgspec.json.encode(FileRecord(file_id, owner, "", "", limit, 0)))
+            self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
+        except OSError:
+            self.release()
+            raise
 
     def write(self, piece: bytes) -> None:
         """Append; raises ``body_too_large``, OSError."""
@@ -82,11 +95,20 @@ class FileDraft:
         os.fsync(self._file.fileno())
         self._file.close()
 
+    def release(self) -> None:
+        """Reserve nothing more; may be repeated."""
+        with contextlib.suppress(OSError):
+            self._reservation.unlink(missing_ok=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
     def discard(self) -> None:
         """Remove it."""
         with contextlib.suppress(OSError):
             self._file.close()
         self._path.unlink(missing_ok=True)
+        self.release()
 
 
 def too_large(message: str) -> Exception:
@@ -103,15 +125,20 @@ class FileStore:
         self._limits = FileLimits.of(settings)
         self._now = now
 
-    def begin(self, owner: str) -> FileDraft:
-        """Begin a file of this owner; raises ``body_too_large`` if its owner, or all together, have too much already."""
+    def begin(self, owner: str, size: int = 0) -> FileDraft:
+        """Begin a file of this owner; ``size``: the bytes that it has at most, if that is known.
+
+        Raises ``body_too_large`` if its owner, or all together, have too much already, files that are being written included.
+        """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep()
-        return FileDraft(self.folder, f"file-{secrets.token_hex(16)}", min(self._left(owner), self._limits.file))
+        with folder_lock(self.folder):
+            most = min(self._left(owner), self._limits.file)
+            return FileDraft(self.folder, f"file-{secrets.token_hex(16)}", owner, min(most, size or most))
 
-    def _left(self, owner: str) -> int:
-        """Return how many bytes another file may have."""
-        records = list(self._records())
+    def _left(self, owner: str, besides: str = "") -> int:
+        """Return how many bytes another file may have. ``besides``: the id of one whose reservation does not count."""
+        records = [*self._records(), *(each for each in self._reservations() if each.id != besides)]
         own = [each for each in records if each.owner == owner]
         left = self._limits.all - sum(each.bytes for each in records)
         left_of_key = self._limits.key - sum(each.bytes for each in own)
@@ -124,24 +151,15 @@ class FileStore:
     def keep(self, draft: FileDraft, owner: str, filename: str, purpose: str, ttl: int = 0) -> FileRecord:
         """Close a draft and make it a file, for ``ttl`` seconds (0: until it is deleted).
 
-        Raises ``body_too_large`` if others that were written at the same time have left too little space.
+        Raises ``body_too_large`` if results of batches, which reserve nothing, have left too little space.
         """
         draft.close()
-        with self._locked():
-            if draft.size > self._left(owner):
+        with folder_lock(self.folder):
+            if draft.size > self._left(owner, draft.id):
                 raise too_large("your files, or those of all API keys, use the space that they may have: delete some")
-            return self.record(draft.id, owner, filename, purpose, draft.size, ttl)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Keep one file at a time, whichever gateway does it."""
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with contextlib.suppress(OSError):  # some network file systems do not lock folders
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
+            record = self.record(draft.id, owner, filename, purpose, draft.size, ttl)
+            draft.release()
+        return record
 
     def record(self, file_id: str, owner: str, filename: str, purpose: str, size: int, ttl: int = 0) -> FileRecord:
         """Make the data with this id a file; once more changes nothing but its times."""
@@ -199,10 +217,33 @@ class FileStore:
             if record is not None:
                 yield record
 
+    def _reservations(self) -> Iterator[FileRecord]:
+        """Yield what is reserved for files that are being written. A reservation whose writer has died is removed."""
+        for path in list(self.folder.glob(f"file-*{_DRAFT}")):
+            with contextlib.suppress(FileNotFoundError, *DECODE_ERRORS):
+                if _is_locked(path):
+                    yield msgspec.json.decode(small_files.read_small_file(path), type=FileRecord)
+                else:
+                    path.unlink()
+
     def _sweep(self) -> None:
         """Remove what was never finished: its writer is gone, or would have written since."""
         for path in list(self.folder.iterdir()):
             with contextlib.suppress(FileNotFoundError):
                 old = path.stat().st_mtime < self._now() - _ORPHAN_AGE_S
-                if old and path.suffix != _RECORD and not path.with_suffix(_RECORD).exists():
+                if old and path.suffix not in (_RECORD, _DRAFT) and not path.with_suffix(_RECORD).exists():
                     path.unlink()
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether the writer of a file lives. A file system without locks tells only that it wrote lately."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return path.with_suffix(_DATA).stat().st_mtime > time.time() - _ORPHAN_AGE_S
+    finally:
+        os.close(descriptor)
+    return False

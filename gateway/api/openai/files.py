@@ -172,7 +172,7 @@ class FilesResource(RouteResource):
         if kind.partition(";")[0].strip().lower() != form_data.MEDIA_TYPE:
             context.close_after()
             raise invalid(f"this route takes {form_data.MEDIA_TYPE}, not {printable(kind.partition(';')[0])}")
-        draft = on_disk(lambda: files.store.begin(owner))
+        draft = on_disk(lambda: files.store.begin(owner, req.content_length or 0))
         try:
             with contextlib.closing(body_limits.read_pieces(req, most)) as pieces:
                 fields, name = _received(kind, pieces, draft)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -120,18 +122,36 @@ def test_what_a_killed_writer_left_is_removed(store: FileStore, clock: SettableC
 
 
 def test_files_that_are_written_at_the_same_time_share_the_space(store: FileStore) -> None:
-    drafts = [store.begin("a") for _ in range(4)]
-    for draft in drafts:
-        draft.write(b"x" * 60)
-
-    def keep(draft: FileDraft) -> bool:
+    def begin(_number: int) -> FileDraft | Code:
         try:
-            store.keep(draft, "a", "f.jsonl", "batch")
+            return store.begin("a", 75)
         except LemonbusError as problem:
-            draft.discard()
-            return problem.failure.code is not Code.TOO_LARGE
-        return True
+            return problem.failure.code
 
     with ThreadPoolExecutor() as pool:
-        assert sorted(pool.map(keep, drafts)) == [False, False, True, True]
-    assert sum(each.bytes for each in store.list("a")) == 120
+        found = list(pool.map(begin, range(4)))
+    drafts = [each for each in found if isinstance(each, FileDraft)]
+    assert [len(drafts), found.count(Code.TOO_LARGE)] == [2, 2]
+    drafts[0].write(b"x" * 75)
+    with pytest.raises(LemonbusError, match="a file may have 75 bytes"):
+        drafts[0].write(b"x")
+    drafts[0].discard()
+    others = [store.begin(each) for each in ("b", "c", "d")]
+    with pytest.raises(LemonbusError, match="all API keys"):
+        store.begin("e")
+    for each in others:
+        each.discard()
+    store.keep(drafts[1], "a", "f.jsonl", "batch")
+    assert write(store, "a", 75).bytes == 75, "what was reserved and not written is free"
+
+
+def test_a_writer_that_was_killed_reserves_nothing(store: FileStore, tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom protocol.batches.file_store import FileStore\nfrom protocol.config.settings import Settings\n"
+        "draft = FileStore(Settings(state_dir=sys.argv[1])).begin('a', 100)\nos.kill(os.getpid(), 9)"
+    )
+    root = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=root, timeout=60, check=False)
+    assert len(list(store.folder.glob("*.draft"))) == 1
+    assert write(store, "a", 100).bytes == 100
+    assert list(store.folder.glob("*.draft")) == []
