@@ -27,6 +27,7 @@ from protocol import small_files
 from protocol.batches.batch_states import CANCELLABLE, ENDED, BatchState
 from protocol.config.settings import Settings
 from protocol.failures import DECODE_ERRORS, Code, Failure
+from protocol.file_lock import folder_lock
 
 BATCH_ID: Final = re.compile(r"(batch|msgbatch)_[0-9a-f]{32}")
 MAX_OPEN_OF_KEY: Final = 100
@@ -123,15 +124,16 @@ class BatchStore:
     def create(self, order: BatchOrder, requests: Path | Iterable[bytes]) -> None:
         """Make a batch of an uploaded file or of lines. Raises ``overloaded`` if its owner has too many."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._forget_oldest(order.owner)
         draft = self.folder / f".{order.id}.new"
         draft.mkdir(mode=0o700)
         try:
             _fill(draft / INPUT, requests)
             with small_files.private_draft(draft / _ORDER, msgspec.json.encode(order), lasting=True) as file:
                 file.replace(draft / _ORDER)
-            self.pending.touch(mode=0o600)
-            draft.rename(self.folder / order.id)
+            with folder_lock(self.folder):
+                self._forget_oldest(order.owner)
+                self.pending.touch(mode=0o600)
+                draft.rename(self.folder / order.id)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise

@@ -13,13 +13,22 @@ from typing import Final
 from msgspec import structs
 
 from protocol.batches.batch_states import ENDED, TRANSITIONS, BatchEvent, BatchState
-from protocol.batches.batch_store import ERRORS, INPUT, OUTPUT, BatchProblem, BatchStore, StoredBatch, link_or_copy
+from protocol.batches.batch_store import (
+    ERRORS,
+    INPUT,
+    MAX_LINES,
+    OUTPUT,
+    BatchProblem,
+    BatchStore,
+    StoredBatch,
+    link_or_copy,
+)
 from protocol.batches.file_store import FileStore
 from protocol.runtime import logs
 from protocol.state_table import next_state
 from workers.jobs.batch_run import results
 from workers.jobs.batch_run.answers import LineAnswer
-from workers.jobs.batch_run.input_lines import BatchLine, LineError, check_input, parse_line, read_lines
+from workers.jobs.batch_run.input_lines import MAX_NUMBER, BatchLine, LineError, check_input, parse_line, read_lines
 from workers.jobs.batch_run.results import ResultFile
 
 OUTPUT_PURPOSE: Final = "batch_output"
@@ -141,6 +150,8 @@ class RunningBatch:
         if self._again:
             return self._again.popleft()
         for number, line in self._lines:
+            if not self.progress.total and (number > MAX_NUMBER or len(self._done) >= MAX_LINES):
+                break  # it was cancelled before it was checked, so it may be of any length
             try:
                 found = parse_line(number, line, self.order.endpoint, self._longest_line)
             except LineError:

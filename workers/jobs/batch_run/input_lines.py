@@ -14,7 +14,7 @@ from protocol.failures import DECODE_ERRORS, printable
 MAX_PROBLEMS: Final = 100
 """Of a batch; the rest is not shown."""
 _MAX_ID: Final = 512
-_MAX_NUMBER: Final = 2 * MAX_LINES
+MAX_NUMBER: Final = 2 * MAX_LINES
 """No line beyond it is left out because it is blank: a file of nothing else would be read for minutes."""
 
 
@@ -66,7 +66,7 @@ def read_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
             if len(line) > most and not line.endswith(b"\n"):
                 while (rest := file.readline(most)) and not rest.endswith(b"\n"):
                     pass
-            if line.strip() or number > _MAX_NUMBER:
+            if line.strip() or number > MAX_NUMBER:
                 yield number, line
 
 

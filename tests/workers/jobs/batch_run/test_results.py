@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from protocol.batches.batch_states import BatchState
-from protocol.batches.batch_store import BatchOrder, BatchStore, new_id
+from protocol.batches.batch_store import BatchOrder, BatchStore, StoredBatch, new_id
 from protocol.batches.file_store import FileStore
 from protocol.config.settings import Settings
-from protocol.failures import LemonbusError
+from protocol.failures import Code, LemonbusError
+from tests.support.waiting import pause
 from workers.jobs.batch_run.answers import LineAnswer
 from workers.jobs.batch_run.batch import RunningBatch
 from workers.jobs.batch_run.results import ResultFile
@@ -117,6 +119,52 @@ def test_cancelled(settings: Settings, begun: int) -> None:
     done = store.get(order.id, None).progress
     assert (done.state, done.total) == (BatchState.CANCELLED, 3)
     assert (done.completed, done.failed, done.cancelled) == (begun, 3 - begun, 3 - begun)
+
+
+def test_of_an_input_that_was_not_checked_a_bounded_part_has_results(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.jobs.batch_run.batch.MAX_LINES", 2)
+    found = []
+    for lines in (2, 5):
+        order = made(settings, lines)
+        BatchStore(settings).cancel(order.id)
+        batch = running(settings, order)
+        batch.finish()
+        found.append((batch.progress.state, batch.progress.total, batch.progress.cancelled))
+    assert found == [(BatchState.CANCELLED, 2, 2)] * 2
+    monkeypatch.setattr("workers.jobs.batch_run.batch.MAX_NUMBER", 1)
+    order = made(settings)
+    BatchStore(settings).cancel(order.id)
+    batch = running(settings, order)
+    batch.finish()
+    assert batch.progress.total == 1, "nor is it read to its end"
+
+
+def test_batches_that_are_made_at_the_same_time_share_the_limit(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protocol.batches.batch_store.MAX_OPEN_OF_KEY", 3)
+    owned_by = BatchStore.owned_by
+
+    def slow(store: BatchStore, owner: str | None, kind: str = "") -> list[StoredBatch]:
+        found = owned_by(store, owner, kind)
+        pause(0.02)
+        return found
+
+    monkeypatch.setattr(BatchStore, "owned_by", slow)
+
+    def make(_number: int) -> Code | None:
+        try:
+            made(settings)
+        except LemonbusError as problem:
+            return problem.failure.code
+        return None
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(make, range(8)))
+    assert (found.count(None), found.count(Code.RATE_LIMITED)) == (3, 5)
+    assert not list(BatchStore(settings).folder.glob(".*")), "nothing is left of the others"
 
 
 def test_its_time_is_over(settings: Settings) -> None:
