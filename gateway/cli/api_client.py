@@ -201,10 +201,10 @@ def _address(
     fields |= more or {}
     path = route.path if route.path.startswith("/") else f"/v1/{route.path}"
     path = path.replace(":path}", "}")  # a name that may have slashes, which are escaped below like all else
-    if route.has_body:
-        return path, fields
     in_path = {name for name in fields if f"{{{name}}}" in path}
     path = path.format_map({name: quote(fields.pop(name), safe="") for name in in_path})
+    if route.has_body:
+        return path, fields
     query = urlencode({name: _in_query(value) for name, value in fields.items()}, safe="/")
     return f"{path}?{query}" if query else path, None
 

@@ -1,8 +1,9 @@
-"""Options that commands share: the server's address, and output for scripts."""
+"""Options that commands share: the server's address, output for scripts, models and their load options."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -69,6 +70,33 @@ def model_argument(*, several: bool = False, required: bool = True) -> Decorator
     if several:
         return click.argument("models", metavar="MODEL...", nargs=-1, required=required, shell_complete=complete_model)
     return click.argument("model", shell_complete=complete_model)
+
+
+def parse_options(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    """Turn ``KEY=VALUE`` words into the load options of a model, as :func:`option_values` does."""
+    return option_values(given, parameter)
+
+
+def option_values(words: Sequence[str], parameter: click.Parameter | None = None) -> dict[str, Any]:
+    """Return the load options in ``KEY=VALUE`` words; raises ``click.BadParameter``, about this parameter."""
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"expected KEY=VALUE, got {word!r}", param=parameter)
+        options[key.replace("-", "_")] = option_value(value)
+    return options
+
+
+def option_value(text: str) -> bool | int | float | str:
+    """Return a load option's value: numbers become numbers, ``true`` and ``false`` booleans."""
+    if text in ("true", "false"):
+        return text == "true"
+    if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+        return int(text)
+    if re.fullmatch(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,2})?", text, re.ASCII):
+        return float(text)
+    return text
 
 
 def for_each_model(models: Sequence[str], act: Callable[[str], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -14,31 +13,10 @@ from gateway.api.lemonade.load import LemonadeLoadRequest, LoadPlanEntry, Unload
 from gateway.cli import output
 from gateway.cli.api_client import MODELS_HINT, ApiClient
 from gateway.cli.exit_codes import FAILED, CommandError
-from gateway.cli.options import for_each_model, json_option, model_argument, server_option
+from gateway.cli.options import for_each_model, json_option, model_argument, option_value, parse_options, server_option
 from gateway.cli.progress import ensure_downloaded
 
 _CONTEXT: Final = "ctx_size"
-
-
-def parse_options(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-    """Turn ``KEY=VALUE`` words into options; numbers become numbers, ``true`` and ``false`` booleans."""
-    options: dict[str, Any] = {}
-    for word in given:
-        key, equals, value = word.partition("=")
-        if not key or not equals:
-            raise click.BadParameter(f"expected KEY=VALUE, got {word!r}", param=parameter)
-        options[key.replace("-", "_")] = _option_value(value)
-    return options
-
-
-def _option_value(text: str) -> bool | int | float | str:
-    if text in ("true", "false"):
-        return text == "true"
-    if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
-        return int(text)
-    if re.fullmatch(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,2})?", text, re.ASCII):
-        return float(text)
-    return text
 
 
 @click.command(short_help="Load a model, or load it again with other options.")
@@ -82,7 +60,7 @@ def load(
     request = LemonadeLoadRequest(
         model_name=model, save_options=save_options or None, pinned=pin, ttl=ttl, dry_run=dry_run or None
     )
-    more = options if ctx_size is None else {**options, _CONTEXT: _option_value(ctx_size)}
+    more = options if ctx_size is None else {**options, _CONTEXT: option_value(ctx_size)}
     if not dry_run:
         ensure_downloaded(server, model)
     answer = server.ask(load_model, request, None, more)

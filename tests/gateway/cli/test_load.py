@@ -7,7 +7,7 @@ import json
 import pytest
 from click import Command, Context, Option
 
-from gateway.cli.commands.load import parse_options
+from gateway.cli.options import parse_options
 from tests.gateway.cli.canned_responses import ALL, CHAT, COMPLETE, DONE, PULL, catalogue, chunk, end, model, progress
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
