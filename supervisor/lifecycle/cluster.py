@@ -204,11 +204,11 @@ class Cluster(RemoteNodes):
 
     def read_memory(self, node: str) -> None:
         """See :meth:`RemoteNodes.read_memory`."""
-        self.agents.read_memory(node)
+        self.agents.memory.read(node)
 
     def held_on_devices(self, worker: str, node: str) -> dict[str, int]:
         """See :meth:`RemoteNodes.held_on_devices`."""
-        return self.agents.held_on_devices(worker, node)
+        return self.agents.memory.held_on_devices(worker, node)
 
     def devices_read(self, peer: str, message: DevicesRead, payload: bytes) -> None:
         """See :meth:`RemoteNodes.devices_read`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,7 +22,6 @@ from protocol.messages.nodes import (
     NodeLeaves,
     NodeRead,
     ProcessEnded,
-    ReadNode,
 )
 from protocol.messages.peers import Hello, Ping, Shutdown
 from protocol.runtime import logs
@@ -33,6 +31,7 @@ from supervisor.bus.hello_check import RefusalCounts
 from supervisor.bus.peer_registry import PeerRegistry
 from supervisor.bus.sockets import SupervisorBus
 from supervisor.nodes.node_devices import NodeDevices
+from supervisor.nodes.node_memory_reader import NodeMemoryReader
 from supervisor.nodes.node_placement import NodePlacement
 from supervisor.nodes.node_registry import PING_INTERVAL_S, Node, NodeRegistry
 from supervisor.nodes.node_states import NodeConnection
@@ -91,15 +90,21 @@ class NodeAgents:
         devices: NodeDevices,
     ) -> None:
         """No node has joined yet. ``devices``: those of the nodes."""
-        self._devices = devices
         self._settings, self._loop, self._bus, self._peers = settings, loop, bus, peers
         self._placement, self._record, self._scheduler, self._decisions = placement, record, scheduler, decisions
         self._registry = NodeRegistry()
         self._refusals = RefusalCounts()
         """By node: an agent that is refused says Hello again and again."""
-        self._pings, self._readings = itertools.count(), itertools.count(1)
-        self._asked: dict[str, tuple[int, int, float]] = {}
-        """Node whose memory is being read → the number of the order, how often its memory had changed then, and when that was."""
+        self._pings = itertools.count()
+        self.memory = NodeMemoryReader(
+            loop=loop,
+            bus=bus,
+            registry=self._registry,
+            placement=placement,
+            scheduler=scheduler,
+            devices=devices,
+        )
+        """Reads the memory of nodes."""
         self.on_joined: Callable[[Node], None] = lambda _node: None
         """Called with a node that is in the server, also when it says something else of itself."""
         self.on_left: Callable[[str], None] = lambda _node: None
@@ -116,7 +121,7 @@ class NodeAgents:
         return {
             ProcessEnded: self._process_ended,
             NodeChanged: self._node_changed,
-            NodeRead: self._node_read,
+            NodeRead: self.memory.take,
             NodeDrains: self._node_drains,
             NodeLeaves: self._node_leaves,
         }
@@ -133,7 +138,7 @@ class NodeAgents:
         now = self._loop.now()
         for node in self._registry.nodes():
             if node.state is NodeConnection.READY and now - node.memory_read_at > _SHOWN_MEMORY_S:
-                self.read_memory(node.name)
+                self.memory.read(node.name)
         known = [*self._registry.nodes(), *self._registry.missing()]
         return [_report(node, now) for node in sorted(known, key=lambda node: node.name)]
 
@@ -167,7 +172,7 @@ class NodeAgents:
             why = why or f"its Hello names node {message.node}"
             return self._refused(agent, facts.name, Shutdown(0.0, why))
         self._refusals.forget(facts.name)
-        self._asked.pop(facts.name, None)  # its answer may be lost with the former connection
+        self.memory.forget(facts.name)  # its answer may be lost with the former connection
         is_new = self._registry.get(facts.name) is None
         node = self._registry.hello(facts, agent, now)
         node.hardware = snapshot.hardware
@@ -201,7 +206,7 @@ class NodeAgents:
     def _joined(self, node: Node) -> None:
         self._scheduler.node_joined(node.facts, self._loop.now())
         self._scheduler.node_drains(node.name, bool(node.drains) or node.name in self._record.drained_nodes)
-        self.read_memory(node.name)
+        self.memory.read(node.name)
         self._write_record()
         self.on_joined(node)
 
@@ -242,43 +247,6 @@ class NodeAgents:
         if node is not None:
             self._lost(node, f"node {node.name} leaves the server: {message.why}", missing=False)
 
-    # Memory
-
-    def read_memory(self, name: str) -> None:
-        """Read the memory of a node, unless that is being done. The scheduler is told when the agent has answered."""
-        node = self._registry.get(name)
-        if node is None or name in self._asked:
-            return
-        number = next(self._readings)
-        self._asked[name] = (number, self._scheduler.view.memory_changes(name), self._loop.now())
-        self._devices.refresh(name, partial(self._ask_memory, node, number))
-
-    def _ask_memory(self, node: Node, number: int) -> None:
-        """Ask the agent, once the devices were read. The node may have left meanwhile."""
-        if self._asked.get(node.name, (0,))[0] == number:
-            workers = [each.worker for each in self._scheduler.view.workers() if each.node == node.name]
-            self._bus.send(node.agent, ReadNode(number, workers))
-
-    def _node_read(self, agent: str, message: NodeRead, _payload: bytes) -> None:
-        node = self._registry.of_agent(agent)
-        asked = self._asked.get(node.name) if node is not None else None
-        if node is None or asked is None or asked[0] != message.number:
-            return
-        del self._asked[node.name]
-        node.memory = [*message.capacities, *self._devices.capacities(node.name)]
-        node.memory_read_at = asked[2]
-        self._placement.figures_read(node.name, message.workers)
-        if asked[1] == self._scheduler.view.memory_changes(node.name):
-            held = self._devices.held(node.name, message.workers)
-            self._scheduler.memory_read(node.name, node.memory, held, asked[2])
-
-    def held_on_devices(self, worker: str, node: str) -> dict[str, int]:
-        """Return what the engine of a worker held on the devices of its node when they were read last, by place."""
-        processes, was_read = self._placement.engine_pids(worker, self._scheduler.view.engine_of(worker))
-        if not was_read:
-            self.read_memory(node)  # the engine may have started other processes
-        return self._devices.on_devices(node, processes)
-
     # Silence and ends
 
     def _look(self) -> None:
@@ -307,7 +275,7 @@ class NodeAgents:
         """Count everything on a node as ended. Its agent is told so if it says Hello again. ``missing``: it was not told to leave."""
         (log.error if missing else log.warning)("node lost", node=node.name, agent=node.agent, reason=why)
         self._registry.lost(node, self._loop.now(), missing=missing)
-        self._asked.pop(node.name, None)
+        self.memory.forget(node.name)
         self._peers.remove(node.agent)
         self._bus.forget(node.agent)
         self._bus.send(node.agent, Shutdown(0.0, why))

@@ -113,15 +113,15 @@ def test_what_an_engine_holds_on_devices_is_known_before_its_processes_were_read
     engines = {"w1": EngineReady(1, 1, 7, "http://127.0.0.1:1", 0.0), "w2": None}
     harness.scheduler.view.engine_of = engines.__getitem__
     harness.devices.on_devices = lambda node, pids: {node: sorted(pids)}
-    assert harness.agents.held_on_devices("w2", "gpu2") == {"gpu2": []}
+    assert harness.agents.memory.held_on_devices("w2", "gpu2") == {"gpu2": []}
     assert harness.orders() == [1], "it has no engine"
     harness.agents._placement.start("w1", "worker", "workers", lambda _why: None, node="gpu2")
     for _ in range(2):
-        assert harness.agents.held_on_devices("w1", "gpu2") == {"gpu2": [7]}
+        assert harness.agents.memory.held_on_devices("w1", "gpu2") == {"gpu2": [7]}
     assert harness.orders() == [1, 2]
     figures = {"w1": WorkerFigures(5, {5: 1, 7: 1, 8: 1})}
     harness.agents.handlers()[NodeRead](AGENT, NodeRead(2, MEMORY, figures), b"")
-    assert harness.agents.held_on_devices("w1", "gpu2") == {"gpu2": [5, 7, 8]}
+    assert harness.agents.memory.held_on_devices("w1", "gpu2") == {"gpu2": [5, 7, 8]}
     assert harness.orders() == [1, 2]
 
 
@@ -151,7 +151,7 @@ def test_the_devices_of_a_node_are_part_of_its_memory(harness: AgentsHarness) ->
     workers = {"w1": WorkerFigures(7, {7: 1, 8: 5}, {HOST: 5})}
     held = {"w1": {card.place: 3, HOST: 5}}
     harness.devices.held = lambda node, figures: held if (node, figures) == ("gpu2", workers) else {}
-    harness.agents.read_memory("gpu2")
+    harness.agents.memory.read("gpu2")
     assert harness.refreshed == ["gpu2"], "before the agent is asked"
     harness.agents.handlers()[NodeRead](AGENT, NodeRead(harness.orders()[-1], MEMORY, workers), b"")
     assert harness.scheduler.memory_read.call_args.args == ("gpu2", [*MEMORY, card], held, 100.0)
@@ -165,7 +165,7 @@ def test_the_devices_of_a_node_that_has_left_while_they_were_read_are_not_asked_
     harness.answer()
     harness.devices.refresh, harness.agents.on_left = lambda _node, done: waiting.append(done), left.append
     asked = harness.orders()
-    harness.agents.read_memory("gpu2")
+    harness.agents.memory.read("gpu2")
     harness.agents.unread(AGENT)
     waiting.pop()()
     assert harness.orders() == asked
