@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.failures import Code, Failure
+from protocol.messages.calls import Progress
 from protocol.messages.health import FailedModel, HealthReport, RunningModel
 from protocol.messages.models import Loaded, ModelEntry
 from protocol.messages.peers import Peer
@@ -24,6 +25,10 @@ def spec(name: str, recipe: str = "llamacpp", backend: str = "cpu", **more: Any)
 
 def running(name: str, last_use: float, state: str = "ready", **more: Any) -> RunningModel:
     return RunningModel(spec(name, options={"ctx_size": 4096}), f"w-{name}", state, 11, last_use, **more)
+
+
+def progress(done: int, total: int = 100, index: int = 1, of: int = 2) -> Progress:
+    return Progress(0, "m", f"file{index}.gguf", index, of, done, total)
 
 
 HEALTH = HealthReport(

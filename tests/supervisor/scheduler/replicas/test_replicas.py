@@ -1,67 +1,23 @@
-"""Models with several engines: which one gets a request, how many there are, and that a model serves while one of them changes."""
+"""Models with several engines: how many there are, and that a model serves while one of them changes."""
 
 from __future__ import annotations
 
-import pytest
-
 from protocol.failures import Code
 from protocol.ids import RequestKey
-from protocol.messages.engines import CheckModel, EngineReady, StartEngine
 from protocol.messages.models import Loaded
-from protocol.messages.recovery import WorkerSnapshot
 from protocol.models.memory import HOST, MemoryEstimate, PlaceNeed
-from protocol.models.nodes import HEAD
 from protocol.worker_states import WorkerState
-from supervisor.scheduler.inputs import SchedulerLimits
 from supervisor.scheduler.model_states import ModelState
 from supervisor.scheduler.policy import FixedPolicies, ModelPolicy
-from supervisor.scheduler.recovery import recovery_events
-from supervisor.scheduler.recovery.joined_snapshots import join_snapshots
 from supervisor.scheduler.replicas import scaling
 from supervisor.scheduler.replicas.replica_set import model_name
 from supervisor.scheduler.replicas.replication import ANOTHER_TRY_S
-from supervisor.scheduler.state import SchedulerState
-from tests.supervisor.scheduler.effect_player import spec
+from tests.supervisor.scheduler.replicas.replicated_model import replicated, runs_on, wait_for_others, worker
 from tests.supervisor.scheduler.simulation import Simulation
-
-
-def replicated(
-    least: int = 2, most: int | None = None, *, models: int = 9, slots: int = 2, **policy: object
-) -> Simulation:
-    """Return a simulation in which the model a is loaded: it has from ``least`` to ``most`` engines, others have one."""
-    of = ModelPolicy(min_replicas=least, max_replicas=most or least, **policy)
-    sim = Simulation(models, slots, FixedPolicies({"a": of}))
-    sim.load("a", 500)
-    sim.run_until_idle()
-    return sim
-
-
-def prompt(text: str, turns: int = 1) -> bytes:
-    turn = f'{{"role":"user","content":"{text * 300}"}}'
-    return f'{{"model":"a","messages":[{",".join([turn] * turns)}],"stream":true}}'.encode()
 
 
 def states(sim: Simulation, name: str = "a") -> list[ModelState]:
     return [each.state for each in sim.state.replica_sets[name].replicas]
-
-
-def runs_on(sim: Simulation, key: RequestKey) -> int:
-    """Return the number of the replica that works on a request; 0: none."""
-    return next((each.number for each in sim.state.replica_sets["a"].replicas if key in each.grants), 0)
-
-
-def worker(sim: Simulation, number: int) -> str:
-    replica = sim.state.replica_sets["a"].replica(number)
-    assert replica is not None
-    assert replica.worker is not None
-    return replica.worker.id
-
-
-def wait_for_others(sim: Simulation, seconds: float) -> None:
-    """Let time pass as it does for a supervisor, in small steps."""
-    for _ in range(int(seconds / 0.25)):
-        sim.pass_time(0.25)
-        sim.run_until_idle()
 
 
 def test_a_load_is_answered_by_the_first_engine_and_the_others_follow_one_at_a_time() -> None:
@@ -86,70 +42,6 @@ def test_a_model_whose_name_looks_like_that_of_a_replica_is_a_model_of_its_own()
     assert states(sim, "a#2") == [ModelState.READY]
     assert len(sim.of_state(WorkerState.READY)) == 3
     assert model_name(sim.state.replica_sets["a#2"].lead.key) == "a#2"
-
-
-def test_requests_are_spread_and_run_at_once_on_all_engines() -> None:
-    sim = replicated()
-    keys = [sim.submit("a") for _ in range(5)]
-    assert [runs_on(sim, key) for key in keys] == [1, 2, 1, 2, 0]
-    sim.finish(keys[1])
-    assert runs_on(sim, keys[4]) == 2
-
-
-def test_a_conversation_stays_where_its_prompt_is_known() -> None:
-    sim = replicated()
-    busy = sim.submit("a", payload=prompt("x"))
-    first = sim.submit("a", payload=prompt("y"))
-    assert [runs_on(sim, busy), runs_on(sim, first)] == [1, 2]
-    sim.finish(first)
-    sim.finish(busy)
-    for turns in (2, 3):
-        follows, other = (sim.submit("a", payload=prompt(text, turns)) for text in "yx")
-        assert [runs_on(sim, follows), runs_on(sim, other)] == [2, 1]
-        sim.finish(follows)
-        sim.finish(other)
-
-
-def test_a_known_prompt_waits_for_no_engine_while_another_one_has_a_free_slot() -> None:
-    sim = replicated()
-    sim.finish(sim.submit("a", payload=prompt("x")))
-    keys = [sim.submit("a", payload=prompt("x", 2)) for _ in range(4)]
-    assert [runs_on(sim, key) for key in keys] == [1, 1, 2, 2]
-
-
-@pytest.mark.parametrize("code", ["cancelled", "backend_error"])
-def test_a_request_that_failed_teaches_nothing(code: str) -> None:
-    sim = replicated()
-    failed = sim.submit("a", payload=prompt("x"))
-    assert runs_on(sim, failed) == 1
-    sim.pass_time(1)
-    sim.finish(failed, code)
-    again = sim.submit("a", payload=prompt("x"))
-    assert runs_on(sim, again) == 2, "it goes to the engine that has rested for longer"
-    sim.finish(again)
-    sim.pass_time(1)
-    sim.finish(sim.submit("a", payload=prompt("y")))
-    assert runs_on(sim, sim.submit("a", payload=prompt("x", 2))) == 2
-
-
-def test_what_an_engine_knew_is_forgotten_with_it() -> None:
-    sim = replicated()
-    key = sim.submit("a", payload=prompt("x"))
-    sim.finish(key)
-    known = sim.state.models["a"].prefixes
-    assert known._known
-    sim.engine_dies(worker(sim, 1))
-    assert not known._known
-
-
-def test_a_younger_request_of_the_same_key_never_overtakes_for_a_cache() -> None:
-    sim = replicated(slots=1)
-    sim.finish(sim.submit("a", payload=prompt("x")))
-    running = [sim.submit("a", payload=prompt("u")) for _ in range(2)]
-    older = sim.submit("a", payload=prompt("o"))
-    younger = sim.submit("a", payload=prompt("x", 2))
-    sim.finish(next(key for key in running if runs_on(sim, key) == 1))
-    assert [runs_on(sim, older), runs_on(sim, younger)] == [1, 0]
 
 
 def test_the_death_of_one_engine_refuses_nothing_that_another_one_serves() -> None:
@@ -299,54 +191,3 @@ def test_a_model_that_is_used_again_is_not_forgotten_with_what_was_known_of_it_b
     waiting = sim.submit("a")
     wait_for_others(sim, ANOTHER_TRY_S * 2)
     assert runs_on(sim, waiting)
-
-
-def orders(sim: Simulation, kind: type[CheckModel | StartEngine]) -> list[CheckModel | StartEngine]:
-    return [message for its in sim.workers.values() for message in its.commands if isinstance(message, kind)]
-
-
-def test_each_engine_gets_another_one_of_the_devices() -> None:
-    sim = Simulation(9, 2, FixedPolicies({"a": ModelPolicy(min_replicas=3, max_replicas=3)}))
-    sim.load("a", devices=["0", "1"])
-    sim.run_until_idle()
-    assert [each.device for each in orders(sim, StartEngine)] == ["0", "1", "0"]
-    sim.engine_dies(worker(sim, 2))
-    sim.run_until_idle()
-    assert [each.device for each in orders(sim, StartEngine)].count("1") == 2, "it is started again where it was"
-
-
-@pytest.mark.parametrize(("replicas", "devices"), [(1, ["0", "1"]), (2, ["0"]), (2, [])])
-def test_an_engine_without_others_or_a_choice_uses_all_of_its_devices(replicas: int, devices: list[str]) -> None:
-    sim = Simulation(9, 2, FixedPolicies({"a": ModelPolicy(min_replicas=replicas, max_replicas=replicas)}))
-    sim.load("a", devices=devices)
-    sim.run_until_idle()
-    assert {each.device for each in orders(sim, StartEngine)} == {""}
-
-
-def test_a_model_that_is_too_large_for_one_device_gets_all_of_them() -> None:
-    sim = Simulation(9, 2, FixedPolicies({"a": ModelPolicy(min_replicas=2, max_replicas=2)}))
-    sim.machine = {HOST: 10_000, "gpu0": 1_000, "gpu1": 1_000}
-    sim.load("a", 500, devices=["0", "1"])
-    sim.advance_to(WorkerState.CHECKING)
-    sim.checked(sim.of_state(WorkerState.CHECKING)[0], MemoryEstimate({"gpu0": PlaceNeed(1_500)}))
-    sim.advance_to(WorkerState.CHECKING)
-    sim.checked(sim.of_state(WorkerState.CHECKING)[0], MemoryEstimate({"gpu0": PlaceNeed(750), "gpu1": PlaceNeed(750)}))
-    sim.advance_to(WorkerState.READY)
-    assert [each.device for each in orders(sim, CheckModel)][:2] == ["0", ""]
-    assert [each.device for each in orders(sim, StartEngine)] == [""]
-    assert isinstance(sim.reports["g1", 500], Loaded)
-
-
-def test_the_next_supervisor_knows_each_engine_and_its_device() -> None:
-    spec_ = spec("a", devices=["0", "1"])
-    facts = EngineReady(2, 4096, 1, "http://127.0.0.1:1", 0.1)
-    workers = {
-        f"w{number}": WorkerSnapshot(WorkerState.READY, spec_, facts, replica=number, device=device)
-        for number, device in ((2, "1"), (1, "0"))
-    }
-    sim = Simulation(9, 2, FixedPolicies({"a": ModelPolicy(min_replicas=2, max_replicas=2)}))
-    state = SchedulerState(SchedulerLimits(), lambda: "w9", policies=sim.state.policies)
-    recovery_events.recovered(state, join_snapshots(workers, {}, {"w1": 0.0, "w2": 0.0}), 1.0)
-    found = {each.number: each.worker for each in state.replica_sets["a"].replicas}
-    assert {number: (its.id, its.device) for number, its in found.items() if its} == {1: ("w1", "0"), 2: ("w2", "1")}
-    assert state.replica_sets["a"].device_for(state.models["a"], spec_, HEAD) == "0"
