@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.browser.trial import REFUSED, Try
 from tests.conftest import StartServer
 from tests.support.browser import CHROMIUM, BrowserPage, RunningBrowser, browser_driver, running_browser
 from tests.support.fakes.overview_server import OverviewServer
@@ -65,6 +66,18 @@ def open_page(browser: RunningBrowser, start_server: StartServer, start_stand_in
 
         yield opened
         _open.clear()
+
+
+@pytest.fixture
+def try_model(open_page: OpenPage, shared_server: LemonbusServer) -> Try:
+    """Opens the page at a model, of the shared server unless another one is given."""
+
+    def opened(model: str, server: LemonbusServer | None = None, **options: object) -> BrowserPage:
+        page = open_page(server or shared_server, f"#/try?model={model}", **options)
+        page.may_fail = REFUSED
+        return page
+
+    return opened
 
 
 @pytest.hookimpl(wrapper=True)
