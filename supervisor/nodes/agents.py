@@ -24,6 +24,7 @@ from protocol.messages.nodes import (
     ProcessEnded,
 )
 from protocol.messages.peers import Hello, Ping, Shutdown
+from protocol.models.nodes import NODE_SILENCE_S
 from protocol.runtime import logs
 from protocol.runtime.loop import Loop
 from protocol.wire import envelope
@@ -33,7 +34,7 @@ from supervisor.bus.sockets import SupervisorBus
 from supervisor.nodes.node_devices import NodeDevices
 from supervisor.nodes.node_memory_reader import NodeMemoryReader
 from supervisor.nodes.node_placement import NodePlacement
-from supervisor.nodes.node_registry import PING_INTERVAL_S, Node, NodeRegistry
+from supervisor.nodes.node_registry import PING_INTERVAL_S, UNREACHABLE_S, Node, NodeRegistry
 from supervisor.nodes.node_states import NodeConnection
 from supervisor.persistence.server_record import ServerRecord
 from supervisor.processes.placement import Survivor
@@ -148,11 +149,15 @@ class NodeAgents:
 
     # Hello
 
-    def expect(self) -> list[str]:
-        """Expect the agents of an earlier supervisor; return their ids."""
+    def expect(self) -> dict[str, float]:
+        """Expect the agents of an earlier supervisor; return for how many seconds each. It may have noticed their silence."""
+        silent = self._record.silent_nodes
         for name, agent in self._record.agents.items():
             self._registry.expect(name, agent, self._loop.now())
-        return [node.agent for node in self._registry.expected()]
+        return {
+            node.agent: max(UNREACHABLE_S, NODE_SILENCE_S - silent.get(node.name, 0.0))
+            for node in self._registry.expected()
+        }
 
     def hello(self, agent: str, message: Hello, payload: bytes) -> list[Survivor]:
         """Take an agent, or tell it to end its processes; return those of its processes that this supervisor does not know."""
@@ -260,6 +265,8 @@ class NodeAgents:
             log.info("node answers again", node=node.name, agent=node.agent)
         for node in found.lost:
             self._lost(node, f"node {node.name} is not reachable")
+        if found.unreachable or found.back:
+            self._write_record()
         number = next(self._pings)
         for node in self._registry.nodes():
             if node.is_known:
@@ -312,3 +319,6 @@ class NodeAgents:
         if agents != self._record.agents:
             self._record.set_agents(agents)
             self.keep(agents)
+        now, unreachable = self._loop.now(), NodeConnection.UNREACHABLE
+        silent = {node.name: now - node.last_seen for node in self._registry.nodes() if node.state is unreachable}
+        self._record.set_silent_nodes(silent)

@@ -24,8 +24,8 @@ from supervisor.runtime.loaded_code import LOADED_CODE
 class Agents(Protocol):
     """The agents of other nodes, on a server that has a cluster: :class:`supervisor.nodes.agents.NodeAgents`."""
 
-    def expect(self) -> list[str]:
-        """Expect the agents of an earlier supervisor; return their ids."""
+    def expect(self) -> Mapping[str, float]:
+        """Expect the agents of an earlier supervisor; return for how many seconds each."""
 
     def hello(self, agent: str, message: Hello, payload: bytes) -> list[Survivor]:
         """Take an agent, or tell it to end its processes; return those of its processes that are to be adopted."""

@@ -78,6 +78,8 @@ class _Kept(msgspec.Struct, omit_defaults=True):
     """Ids of the gateways on other nodes."""
     agents: dict[str, str] = {}
     """Node → its agent, which the next supervisor is to expect."""
+    silent_nodes: dict[str, float] = {}
+    """Node whose agent does not answer → when it last did, by the same clock as deaths."""
 
 
 class ServerRecord:
@@ -156,6 +158,19 @@ class ServerRecord:
         """Note which nodes have which agents."""
         if agents != self._kept.agents:
             self._kept.agents = agents
+            self._write()
+
+    @property
+    def silent_nodes(self) -> dict[str, float]:
+        """How many seconds ago those agents that do not answer last did, by node."""
+        now = self._clock()
+        return {name: now - at for name, at in self._kept.silent_nodes.items()}
+
+    def set_silent_nodes(self, seconds: Mapping[str, float]) -> None:
+        """Note which agents do not answer. The times are only written if other ones do than before."""
+        if seconds.keys() != self._kept.silent_nodes.keys():
+            now = self._clock()
+            self._kept.silent_nodes = {name: now - silent for name, silent in seconds.items()}
             self._write()
 
     @property

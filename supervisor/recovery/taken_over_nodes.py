@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from protocol.messages.peers import Hello
@@ -21,8 +22,8 @@ class TakenOverNodes:
         self._at_once = agents.handlers()
         self._early: list[tuple[str, Any, bytes]] = []
 
-    def expect(self) -> list[str]:
-        """Return the agents that are to say Hello."""
+    def expect(self) -> Mapping[str, float]:
+        """Return the agents that are to say Hello, and for how many seconds each is waited for."""
         return self._agents.expect()
 
     def agent_hello(self, agent: str, message: Hello, payload: bytes) -> list[Survivor]:

@@ -94,6 +94,8 @@ class Takeover:
         self._kept = KeptMessages()
         self._arrivals: dict[str, float] = {}
         """Peer → when its snapshot arrived."""
+        self._agents: Mapping[str, float] = {}
+        """Agent → for how many seconds it is waited for."""
         self._then: list[Callable[[], None]] = []
         self._began = self._ticked = loop.now()
         self._seconds = 0.0
@@ -106,8 +108,10 @@ class Takeover:
             self._expected.expect(gateway)
         for survivor in survivors:
             self._adopt(survivor)
-        for agent in self._nodes.expect() if self._nodes is not None else ():
-            self._expected.expect(agent)
+        if self._nodes is not None:
+            self._agents = self._nodes.expect()
+            for agent in self._agents:
+                self._expected.expect(agent)
         workers, jobs = len(self._workers.names()), len(self._all_jobs.names())
         log.info("recovering", workers=workers, jobs=jobs, missing=len(self._expected.missing))
         self._loop.call_later(0.0, self._tick)
@@ -240,6 +244,9 @@ class Takeover:
         if self._seconds >= (TIMEOUT_S if self._nodes is None else self._nodes.timeout):
             self._end()
             return
+        for agent, seconds in self._agents.items():
+            if self._seconds >= seconds:
+                self._expected.reported(agent)
         if self._expected.all_reported:
             # A gateway may get a worker's answer to a request before it could submit that again.
             self._expected.submitted(self._workers.known_attempts())

@@ -6,6 +6,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from protocol.models.nodes import NODE_SILENCE_S
 from tests.faults.nodes.conftest import CHAT, LOOP, ServerWithNodes, begun
 from tests.faults.supervisors.recoveries import kill_supervisor
@@ -155,9 +157,13 @@ def test_an_agent_that_is_stopped_for_longer_loses_everything_and_begins_anew(cl
     wait_for(lambda: not before & {each.pid for each in node.process_tree()}, "what ran there has ended")
 
 
-def test_a_node_that_dies_with_the_supervisor_is_lost(cluster: ServerWithNodes) -> None:
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_node_that_dies_with_the_supervisor_or_before_it_is_lost(cluster: ServerWithNodes, earlier: bool) -> None:
     stream, node = begun(cluster, CUT)
-    losses = lost(cluster, node)
+    losses, silences = lost(cluster, node), silent(cluster, node)
+    if earlier:
+        processes.kill(node.pid)
+        wait_for(lambda: silent(cluster, node) > silences, "the silence is noticed")
     kill_supervisor(cluster.server, node.pid)
     node.process.wait()
     error = stream.finish().error

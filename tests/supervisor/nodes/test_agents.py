@@ -26,10 +26,11 @@ from protocol.messages.nodes import (
 from protocol.messages.peers import Hello, Shutdown
 from protocol.messages.system_info import Cpu, MachineInfo
 from protocol.models.memory import HOST, Capacity
-from protocol.models.nodes import NodeFacts
+from protocol.models.nodes import NODE_SILENCE_S, NodeFacts
 from protocol.wire import envelope
 from supervisor.nodes.agents import NodeAgents
 from supervisor.nodes.node_placement import NodePlacement
+from supervisor.nodes.node_registry import PING_INTERVAL_S, NodeRegistry
 from supervisor.persistence.server_record import ServerRecord
 
 AGENT = "a1"
@@ -47,7 +48,7 @@ class AgentsHarness:
         loop: Any = SimpleNamespace(now=lambda: self.now, call_later=lambda *_: None, every=lambda *_: None)
         self.scheduler = scheduler = Mock()
         self.refreshed: list[str] = []
-        self.devices = Mock()
+        self.devices, self.peers = Mock(), Mock()
         self.devices.refresh = lambda node, done: (self.refreshed.append(node), done())
         self.devices.capacities.return_value = []
         scheduler.view.closing = False
@@ -58,7 +59,7 @@ class AgentsHarness:
             settings=Settings(),
             loop=loop,
             bus=bus,
-            peers=Mock(),
+            peers=self.peers,
             placement=self.placement,
             record=self.record,
             scheduler=scheduler,
@@ -72,6 +73,12 @@ class AgentsHarness:
     def hello(self, agent: str = AGENT, drains: str = "") -> None:
         snapshot = AgentSnapshot(NodeFacts("gpu2"), drains=drains)
         self.agents.hello(agent, Hello("agent", agent, 1, "boot", node="gpu2"), envelope.pack_payload(snapshot))
+
+    def look(self, last_seen: float) -> None:
+        """Look at the agents after the usual interval. ``last_seen``: when the peers last sent anything."""
+        self.now += PING_INTERVAL_S
+        self.peers.last_seen.return_value = last_seen
+        self.agents._look()
 
     def orders(self) -> list[int]:
         """Return the numbers of the readings that were ordered."""
@@ -252,10 +259,38 @@ def test_a_drain_by_an_operator_outlives_the_agent(harness: AgentsHarness) -> No
 def test_a_supervisor_that_takes_over_says_which_nodes_have_reported() -> None:
     harness = AgentsHarness()
     harness.record.set_agents({"gpu2": AGENT, "gpu3": "a3"})
-    assert harness.agents.expect() == [AGENT, "a3"]
+    assert harness.agents.expect() == {AGENT: NODE_SILENCE_S, "a3": NODE_SILENCE_S}
     harness.hello()
     assert harness.agents.take_over() == ["gpu2"]
     assert {node.facts.name: node.state for node in harness.agents.reports()} == {
         "gpu2": NodeState.READY,
         "gpu3": NodeState.LOST,
     }
+
+
+@pytest.mark.parametrize(("since", "seconds"), [(0.0, 1.5), (1.0, 1.0), (60.0, 1.0)])
+def test_the_next_supervisor_waits_for_less_for_an_agent_that_does_not_answer(since: float, seconds: float) -> None:
+    harness, now = AgentsHarness(), [0.0]
+    harness.record = harness.agents._record = ServerRecord(lambda: now[0])
+    harness.hello()
+    harness.look(harness.now)
+    assert harness.record.silent_nodes == {}
+    for _ in range(6):
+        harness.look(last_seen=100.0)
+    assert harness.record.silent_nodes == {"gpu2": pytest.approx(1.25)}
+    now[0] = 0.25 + since
+    harness.agents._registry = NodeRegistry()
+    assert harness.agents.expect() == {AGENT: pytest.approx(seconds)}
+
+
+def test_an_agent_that_answers_again_or_is_lost_is_not_silent_for_the_next_supervisor() -> None:
+    harness = AgentsHarness()
+    for answers in (True, False):
+        harness.hello()
+        harness.look(harness.now)
+        began = harness.now
+        while not harness.record.silent_nodes:
+            harness.look(began)
+        while harness.record.silent_nodes:
+            harness.look(harness.now if answers else began)
+        assert bool(harness.record.agents) is answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from protocol.messages.work import AttemptEnded, Cancel, Granted, Refused, Run
 from protocol.wire import endpoints, envelope
 from protocol.worker_states import WorkerState
 from supervisor.recovery import kept_messages, takeover
+from supervisor.recovery.taken_over_nodes import TakenOverNodes
 from supervisor.scheduler.model_states import ModelState
 from tests.supervisor.recovery.recovery_harness import MODEL, TakingOver, ready, submit
 
@@ -259,3 +261,19 @@ def test_what_is_kept_is_bounded(taking_over: TakingOver, monkeypatch: pytest.Mo
     assert [(refused.number, refused.failure.code) for refused in gateway.got(Refused)] == [(3, Code.OVERLOADED)]
     worker.hello(ready())
     taking_over.run_until(lambda: worker.got(Run))
+
+
+def test_an_agent_that_was_silent_before_holds_up_no_takeover_and_gateways_hear_which_nodes_there_are(
+    taking_over: TakingOver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = Mock()
+    agents.handlers.return_value = {}
+    agents.expect.return_value = {"a1": 0.1}
+    agents.take_over.return_value = ["gpu2"]
+    monkeypatch.setattr(TakenOverNodes, "timeout", 600.0)
+    monkeypatch.setattr(taking_over.components.nodes, "take_over", lambda handshake: TakenOverNodes(agents, handshake))
+    gateway = taking_over.gateway("g1")
+    taking_over.begin()
+    gateway.hello(GatewaySnapshot())
+    taking_over.run_until(lambda: gateway.got(Recovered))
+    assert gateway.got(Recovered) == [Recovered([], ["gpu2"])]
