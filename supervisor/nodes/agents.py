@@ -13,7 +13,7 @@ from protocol import UNDERSTOOD
 from protocol.config.api_keys import without_secrets
 from protocol.config.settings import Settings
 from protocol.failures import Code, Failure
-from protocol.messages.node_reports import NodeReport, NodeState
+from protocol.messages.node_reports import NodeReport
 from protocol.messages.nodes import (
     AgentSnapshot,
     ConfigureNode,
@@ -50,29 +50,10 @@ Its gateways must first have heard what has happened: otherwise they would read 
 
 _SHOWN_MEMORY_S: Final = 2.0
 """Age of a reading of a node's memory that is shown without another one."""
-_SHOWN: Final = {
-    NodeConnection.JOINING: NodeState.UNREACHABLE,
-    NodeConnection.READY: NodeState.READY,
-    NodeConnection.UNREACHABLE: NodeState.UNREACHABLE,
-    NodeConnection.GONE: NodeState.LOST,
-}
-"""Its state → as it is shown, without what operators and the scheduler know."""
-
 END_S: Final = 2.0
 """How long agents may take to say that they leave, when the server ends."""
 
 log = logs.get_logger()
-
-
-def _report(node: Node, now: float) -> NodeReport:
-    """Return what is shown of a node. That of a lost one is without its memory, which is out of date."""
-    read_s = now - node.memory_read_at
-    memory = [structs.replace(each, age=each.age + read_s) for each in node.memory]
-    gone = node.state is NodeConnection.GONE
-    since = node.drains_since if node.drains and node.state is NodeConnection.READY else node.since
-    return NodeReport(
-        node.facts, _SHOWN[node.state], now - since, [] if gone else memory, reason="" if gone else node.drains
-    )
 
 
 class NodeAgents:
@@ -141,7 +122,7 @@ class NodeAgents:
             if node.state is NodeConnection.READY and now - node.memory_read_at > _SHOWN_MEMORY_S:
                 self.memory.read(node.name)
         known = [*self._registry.nodes(), *self._registry.missing()]
-        return [_report(node, now) for node in sorted(known, key=lambda node: node.name)]
+        return [node.report(now) for node in sorted(known, key=lambda node: node.name)]
 
     def start(self) -> None:
         """Ping the agents from now on."""

@@ -10,7 +10,9 @@ import math
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
+from protocol.messages.node_reports import NodeReport, NodeState
 from protocol.messages.nodes import NodeHardware
 from protocol.models.memory import Capacity
 from protocol.models.nodes import NODE_SILENCE_S, NodeFacts, why_no_node_name
@@ -27,6 +29,13 @@ MAX_REFUSED: Final = 1024
 """Lost agents that are remembered. One that was forgotten has ended long ago."""
 MAX_MISSING: Final = 256
 """Lost nodes that are shown."""
+_SHOWN: Final = {
+    NodeConnection.JOINING: NodeState.UNREACHABLE,
+    NodeConnection.READY: NodeState.READY,
+    NodeConnection.UNREACHABLE: NodeState.UNREACHABLE,
+    NodeConnection.GONE: NodeState.LOST,
+}
+"""Its state → as it is shown, without what operators and the scheduler know."""
 
 
 class Node(msgspec.Struct):
@@ -56,6 +65,14 @@ class Node(msgspec.Struct):
         if bool(why) != bool(self.drains):
             self.drains_since = now
         self.drains = why
+
+    def report(self, now: float) -> NodeReport:
+        """Return what is shown of it. A lost one is shown without its memory, which is out of date."""
+        gone = self.state is NodeConnection.GONE
+        read_s = now - self.memory_read_at
+        memory = [] if gone else [structs.replace(each, age=each.age + read_s) for each in self.memory]
+        since = self.drains_since if self.drains and self.state is NodeConnection.READY else self.since
+        return NodeReport(self.facts, _SHOWN[self.state], now - since, memory, reason="" if gone else self.drains)
 
     @property
     def is_known(self) -> bool:
