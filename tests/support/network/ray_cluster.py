@@ -223,8 +223,12 @@ def _json(resources: dict[str, float]) -> str:
 
 
 def agents(node: NetworkNode) -> list[processes.ProcessInfo]:
-    """Return our agents on a node."""
-    return [each for each in node.processes() if each.runs("supervisor.node_agent")]
+    """Return our agents on a node.
+
+    What an agent starts has the agent's command line until its own program begins.
+    """
+    found = {each.pid: each for each in node.processes() if each.runs("supervisor.node_agent")}
+    return [each for each in found.values() if each.parent not in found]
 
 
 def has_actor(node: NetworkNode) -> bool:
