@@ -1,4 +1,4 @@
-"""How many lines for one model are at the server at once, and when it is asked again. Pure.
+"""How many lines of one owner for one model are at the server at once, and when it is asked again. Pure.
 
 The server refuses a line for which its model has no free slot. So the number follows the free slots: it grows by one after a
 success, and falls to what still runs after a refusal. Then no further one is tried for a while.
@@ -17,7 +17,7 @@ PROBE_S: Final = 2.0
 
 
 class Pace:
-    """The lines for one model."""
+    """The lines of one owner for one model."""
 
     def __init__(self) -> None:
         """Begin with one at a time."""

@@ -59,7 +59,8 @@ class BatchRunner:
         """Ids of batches whose files the disk has not given or taken."""
         self._ended: set[str] = set()
         """Ids of batches that have ended, so that they are not read again."""
-        self._paces: defaultdict[str, Pace] = defaultdict(Pace)
+        self._paces: defaultdict[tuple[str, str], Pace] = defaultdict(Pace)
+        """By owner and model: an owner whose limit is reached holds no other, and none is told about the limits of another."""
         self._answers: queue.SimpleQueue[Answered | None] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(MAX_THREADS, "line")
         self._next_scan = self._next_write = self._next_note = 0.0
@@ -226,7 +227,7 @@ class BatchRunner:
         line = batch.next_line()
         if line is None:
             return False
-        pace = self._paces[line.model]
+        pace = self._paces[batch.order.owner, line.model]
         if not pace.is_open(now):
             batch.send_first(line)
             batch.blocked(pace.why or f"requests of other batches run on model {printable(line.model)}")
@@ -263,7 +264,7 @@ class BatchRunner:
 
     def _take(self, batch: RunningBatch, line: BatchLine, answer: LineAnswer, now: float) -> None:
         batch.at_server -= 1
-        pace, tries = self._paces[line.model], batch.tries.get(line.number, 0)
+        pace, tries = self._paces[batch.order.owner, line.model], batch.tries.get(line.number, 0)
         if batch.ended:
             pace.failed(now, 0.0)
             return

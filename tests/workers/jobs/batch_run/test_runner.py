@@ -25,6 +25,7 @@ from workers.jobs.batch_run.runner import BatchRunner
 NOW = int(time.time())
 ROUTE = "/v1/embeddings"
 WELL = LineAnswer(200, b"{}")
+OWNERS = "", "other"
 
 
 def refused(why: str) -> LineAnswer:
@@ -32,15 +33,15 @@ def refused(why: str) -> LineAnswer:
 
 
 class FakeLineClient(LineClient):
-    """Answers each line as a test says."""
+    """Answers each line as a test says; those of another owner well."""
 
     def __init__(self, answer: Callable[[BatchLine], LineAnswer]) -> None:
         super().__init__("http://127.0.0.1:1", "")
         self.answer = answer
 
     def send(self, batch: str, owner: str, endpoint: str, line: BatchLine) -> LineAnswer:
-        assert (batch[:6], owner, endpoint) == ("batch_", "", ROUTE)
-        return self.answer(line)
+        assert (batch[:6], owner in OWNERS, endpoint) == ("batch_", True, ROUTE)
+        return self.answer(line) if owner == OWNERS[0] else WELL
 
 
 class Batches:
@@ -53,9 +54,9 @@ class Batches:
         self.runner: BatchRunner | None = None
         self.thread = threading.Thread()
 
-    def make(self, *models: str) -> str:
+    def make(self, *models: str, owner: str = OWNERS[0]) -> str:
         """Return a new batch with a request for each of the models."""
-        order = BatchOrder(new_id("batch"), "", ROUTE, NOW, NOW + 3600, input_file_id="file-x")
+        order = BatchOrder(new_id("batch"), owner, ROUTE, NOW, NOW + 3600, input_file_id="file-x")
         lines = [
             {"custom_id": str(number), "method": "POST", "url": ROUTE, "body": {"model": model}}
             for number, model in enumerate(models)
@@ -104,6 +105,14 @@ def test_why_batches_wait_is_told_until_they_run(batches: Batches) -> None:
     answers["busy"] = WELL
     assert [batches.ended(each).completed for each in (one, other)] == [1, 2]
     wait_for(lambda: not batches.waits(), "none waits")
+
+
+def test_an_owner_whose_limit_is_reached_holds_no_other(batches: Batches) -> None:
+    limited, other = batches.make("m"), batches.make("m", owner=OWNERS[1])
+    reached = LineAnswer(429, b'{"error":{"code":"insufficient_quota","message":"9 tokens a day"}}', "", 60.0)
+    batches.work(lambda line: reached)
+    assert batches.ended(other).completed == 1
+    wait_for(lambda: batches.waits() == {limited: "9 tokens a day"}, "only the other one waits")
 
 
 def test_a_batch_of_which_a_line_runs_does_not_wait(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
