@@ -145,7 +145,8 @@ class BatchRunner:
         """Let the others go on: this one begins again after a pause, from what is on the disk. It fails if its files are gone."""
         batch_id = batch.order.id
         try:
-            if isinstance(problem, FileNotFoundError) or time.time() >= batch.order.expires_at + _LOST_AFTER_S:
+            late = time.time() >= batch.order.expires_at + _LOST_AFTER_S
+            if not batch.ended and (late or isinstance(problem, FileNotFoundError)):
                 batch.fail(problem)
                 self._client.abort(batch_id)
                 return  # the next step or scan finds that it has ended

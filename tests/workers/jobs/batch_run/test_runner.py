@@ -54,9 +54,9 @@ class Batches:
         self.runner: BatchRunner | None = None
         self.thread = threading.Thread()
 
-    def make(self, *models: str, owner: str = OWNERS[0]) -> str:
+    def make(self, *models: str, owner: str = OWNERS[0], at: int = NOW) -> str:
         """Return a new batch with a request for each of the models."""
-        order = BatchOrder(new_id("batch"), owner, ROUTE, NOW, NOW + 3600, input_file_id="file-x")
+        order = BatchOrder(new_id("batch"), owner, ROUTE, at, at + 3600, input_file_id="file-x")
         lines = [
             {"custom_id": str(number), "method": "POST", "url": ROUTE, "body": {"model": model}}
             for number, model in enumerate(models)
@@ -145,6 +145,17 @@ def test_a_damaged_batch_holds_no_other(batches: Batches, name: str) -> None:
     assert batches.thread.is_alive(), "it is tried again"
     batches.store.path(damaged, name).rmdir()
     assert batches.ended(damaged).completed == 1
+
+
+def test_a_batch_that_ended_long_ago_and_cannot_be_tidied_holds_no_other(batches: Batches) -> None:
+    old, sound = batches.make("m", at=NOW - 7 * 86_400), batches.make("m")
+    batches.store.write_progress(old, BatchProgress(BatchState.COMPLETED, total=1, completed=1))
+    batches.store.path(old, INPUT).unlink()
+    batches.store.path(old, INPUT).mkdir()
+    batches.work(lambda line: WELL)
+    assert batches.ended(sound).completed == 1
+    assert batches.progress(old).state is BatchState.COMPLETED
+    batches.store.path(old, INPUT).rmdir()
 
 
 def test_the_results_of_a_batch_whose_input_is_gone_are_kept(batches: Batches) -> None:
