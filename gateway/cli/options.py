@@ -84,8 +84,13 @@ def option_values(words: Sequence[str], parameter: click.Parameter | None = None
         key, equals, value = word.partition("=")
         if not key or not equals:
             raise click.BadParameter(f"expected KEY=VALUE, got {word!r}", param=parameter)
-        options[key.replace("-", "_")] = option_value(value)
+        options[option_name(key)] = option_value(value)
     return options
+
+
+def option_name(word: str) -> str:
+    """Return the name of a load option: ``ctx-size`` is ``ctx_size``, but ``sd-cpp_backend`` is named after its recipe."""
+    return word if "_" in word else word.replace("-", "_")
 
 
 def option_value(text: str) -> bool | int | float | str:

@@ -18,7 +18,15 @@ from gateway.api.lemonade.model_options import (
 from gateway.cli import output
 from gateway.cli.api_client import ApiClient
 from gateway.cli.exit_codes import CommandError
-from gateway.cli.options import connect_client, given_url, json_option, model_argument, option_values, server_option
+from gateway.cli.options import (
+    connect_client,
+    given_url,
+    json_option,
+    model_argument,
+    option_name,
+    option_values,
+    server_option,
+)
 
 _NAME = "model_name"
 """The field of the answer that is not an option: it makes them the body of a load."""
@@ -60,7 +68,7 @@ def command(model: str, action: str, words: tuple[str, ...], as_json: bool, serv
     elif not words:
         answer = server.ask(erase_model_options, named)
     else:
-        changes = option_values(words) if action == "set" else {word.replace("-", "_"): None for word in words}
+        changes = option_values(words) if action == "set" else {option_name(word): None for word in words}
         answer = server.ask(change_model_options, ModelOptionsRequest(model_id=model), more=changes)
     if as_json:
         output.print_json(answer)

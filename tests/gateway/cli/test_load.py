@@ -11,6 +11,7 @@ from gateway.cli.options import parse_options
 from tests.gateway.cli.canned_responses import ALL, CHAT, COMPLETE, DONE, PULL, catalogue, chunk, end, model, progress
 from tests.gateway.cli.conftest import Ends
 from tests.gateway.fake_server import FakeServer, Reply
+from workers.backends.registry import DESCRIPTORS
 
 LOADED = {
     "status": "success",
@@ -126,6 +127,11 @@ def test_option_values(word: str, value: object) -> None:
     options = parse_options(Context(Command("load")), Option(["--option"]), (f"k={word}",))
     assert options == {"k": value}
     assert type(options["k"]) is type(value)
+
+
+@pytest.mark.parametrize("name", sorted({option.name for each in DESCRIPTORS.values() for option in each.options}))
+def test_each_option_can_be_given_by_its_name(name: str) -> None:
+    assert parse_options(Context(Command("load")), Option(["--option"]), (f"{name}=1",)) == {name: 1}
 
 
 @pytest.mark.parametrize("words", [["run", "A", "hi"], ["load", "A"]])

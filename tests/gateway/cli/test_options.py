@@ -52,7 +52,9 @@ def test_they_are_shown(words: list[str], server: FakeServer, lemonbus: Ends) ->
     [
         (["set", "ctx-size=8192", "llamacpp_args=--no-mmap"], "POST", {"ctx_size": 8192, "llamacpp_args": "--no-mmap"}),
         (["set", "ctx_size=auto"], "POST", {"ctx_size": "auto"}),
+        (["set", "sd-cpp_backend=vulkan"], "POST", {"sd-cpp_backend": "vulkan"}),
         (["reset", "ctx-size", "threads"], "POST", {"ctx_size": None, "threads": None}),
+        (["reset", "sd-cpp_backend"], "POST", {"sd-cpp_backend": None}),
         (["reset"], "DELETE", None),
     ],
 )
