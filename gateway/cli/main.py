@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli import exit_codes, output
-from protocol import RELEASE
+from protocol import RELEASE, VERSION
 
 _COMMANDS: Final = Path(__file__).parent / "commands"
 OTHER_NAMES: Final = {"ls": "list", "rm": "delete", "stop": "unload"}
@@ -112,7 +112,7 @@ def _hand_down(context: click.Context, _parameter: click.Parameter, url: str | N
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.option("--url", metavar="URL", callback=_hand_down, help="Address of the server, before or after the command.")
-@click.version_option(RELEASE, message="lemonbus %(version)s")
+@click.version_option(RELEASE, message=f"lemonbus %(version)s, protocol {VERSION}")
 @click.pass_context
 def cli(context: click.Context, url: str | None) -> None:
     """Serve many local models over one HTTP address, and look after them.

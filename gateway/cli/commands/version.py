@@ -1,4 +1,4 @@
-"""``lemonbus version``: shows the version of this program."""
+"""``lemonbus version``: shows the version of this program and of the protocol between its processes."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(f'{{"version":"{RELEASE}","protocol":{VERSION}}}')
     else:
-        click.echo(f"lemonbus {RELEASE}")
+        click.echo(f"lemonbus {RELEASE}, protocol {VERSION}")
