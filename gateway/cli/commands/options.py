@@ -27,7 +27,9 @@ from gateway.cli.options import (
     option_values,
     server_option,
 )
+from protocol.models.recipes import AUTOMATIC, AUTOMATIC_CTX_SIZE
 
+_CONTEXT = "ctx_size"
 _NAME = "model_name"
 """The field of the answer that is not an option: it makes them the body of a load."""
 
@@ -81,14 +83,16 @@ def _show(answer: ModelOptionsAnswer) -> None:
     columns = (answer.saved, answer.effective, answer.defaults)
     output.table(
         ("OPTION", "SAVED", "NEXT LOAD", "WITHOUT SAVED"),
-        [(name, *(_value(column.get(name)) for column in columns)) for name in names],
+        [(name, *(_value(name, column.get(name)) for column in columns)) for name in names],
     )
     if answer.reload_needed:
         now = {name: value for name, value in answer.loaded_options.items() if answer.effective.get(name) != value}
-        shown = ", ".join(f"{name} {_value(value)}" for name, value in now.items())
+        shown = ", ".join(f"{name} {_value(name, value)}" for name, value in now.items())
         different = f" ({output.plain(shown)})" if shown else ""
         click.echo(f"\nIt is loaded with other options{different}, which it keeps until it is unloaded.")
 
 
-def _value(value: object) -> str:
+def _value(name: str, value: object) -> str:
+    if name == _CONTEXT and value == AUTOMATIC_CTX_SIZE:
+        return AUTOMATIC
     return "-" if value is None else value if isinstance(value, str) and value else json.dumps(value)

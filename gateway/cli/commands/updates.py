@@ -1,4 +1,4 @@
-"""``lemonbus updates``: which downloaded models and installed backends have something newer elsewhere."""
+"""``lemonbus updates``: which downloaded models and installed backends have an update."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_they_are_shown(words: list[str], server: FakeServer, lemonbus: Ends) ->
     head, *lines = out.splitlines()
     assert head.split() == ["OPTION", "SAVED", "NEXT", "LOAD", "WITHOUT", "SAVED"]
     assert [line.split() for line in lines[:3]] == [
-        ["ctx_size", "-1", "-1", "4096"],
+        ["ctx_size", "auto", "auto", "4096"],
         ["llamacpp_args", "-", '""', '""'],
         ["threads", "-", "-", "-"],
     ]
