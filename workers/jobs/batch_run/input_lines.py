@@ -73,14 +73,14 @@ def read_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
 def parse_line(number: int, line: bytes, endpoint: str, most: int) -> BatchLine:
     """Return the request of a line; raises :class:`LineError`. ``endpoint``: the batch's. ``most``: bytes of a line."""
     if len(line) > most:
-        raise LineError("line_too_long", f"the line is longer than {most} bytes, which a request may have")
+        raise LineError("line_too_long", f"the line is longer than {most} bytes, the most that a request may have")
     try:
         line.decode()
         found = _decode(line)
     except msgspec.ValidationError as problem:
         raise LineError("invalid_request", f"the line is not a request of a batch: {problem}") from None
     except DECODE_ERRORS as problem:
-        raise LineError("invalid_json_line", f"the line is not JSON: {problem}") from None
+        raise LineError("invalid_json_line", f"the line cannot be read: {problem}") from None
     if not 0 < len(found.custom_id) <= _MAX_ID:
         raise LineError("invalid_custom_id", f"`custom_id` must have 1 to {_MAX_ID} characters", "custom_id")
     if found.method != "POST":
@@ -113,7 +113,7 @@ def check_input(path: Path, endpoint: str, most: int) -> tuple[int, list[BatchPr
         if len(problems) >= MAX_PROBLEMS or len(seen) > MAX_LINES:
             break
     if len(seen) > MAX_LINES:
-        problems.append(BatchProblem("too_many_requests", f"a batch may have {MAX_LINES} requests"))
+        problems.append(BatchProblem("too_many_requests", f"a batch may have at most {MAX_LINES} requests"))
     if not seen and not problems:
         problems.append(BatchProblem("empty_file", "the file has no requests"))
     return len(seen), problems
