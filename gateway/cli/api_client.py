@@ -196,8 +196,10 @@ class ApiClient:
 def _address(
     route: Route[Asked, Answered], request: Asked, more: dict[str, Any] | None = None
 ) -> tuple[str, dict[str, Any] | None]:
-    """Return the path of a request, with its query, and its body."""
+    """Return the path of a request, with its query, and its body; raises CommandError if ``more`` has a field of the request."""
     fields = {name: value for name, value in msgspec.to_builtins(request).items() if value is not None}
+    if twice := fields.keys() & (more or {}):
+        raise CommandError(f"{', '.join(sorted(twice))} cannot be given as an option", USAGE)
     fields |= more or {}
     path = route.path if route.path.startswith("/") else f"/v1/{route.path}"
     path = path.replace(":path}", "}")  # a name that may have slashes, which are escaped below like all else

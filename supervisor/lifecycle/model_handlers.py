@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from supervisor.handlers.disk_usage import DiskCalls
 from supervisor.handlers.models.deletion import Deletions
@@ -17,9 +16,6 @@ from supervisor.handlers.models.sampling_defaults import FILE, SamplingDefaultsC
 from supervisor.handlers.models.variants import VariantQueries
 from supervisor.lifecycle.components import Components
 from supervisor.runtime.handler_table import Handler
-
-if TYPE_CHECKING:
-    pass
 
 
 def sampling_defaults(components: Components) -> SamplingDefaultsCalls:

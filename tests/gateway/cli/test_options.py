@@ -76,6 +76,7 @@ def test_they_are_saved_and_removed(
         (["set", "ctx_size"], "expected KEY=VALUE"),
         (["ctx_size=1"], "not one of"),
         (["show", "ctx_size=1"], "did you mean: set ctx_size=1"),
+        (["set", "model_id=B"], "model_id cannot be given as an option"),
     ],
 )
 def test_wrong_words_end_with_2(words: list[str], why: str, server: FakeServer, lemonbus: Ends) -> None:
