@@ -20,7 +20,8 @@ from protocol.times import Age, Seconds, UnixSecond, UnixTime
 DATES = {
     *(("EndedRequest", "ended_at"), ("ModelDeath", "at"), ("ModelFailure", "retry_at"), ("ModelLoad", "asked_at")),
     *(("ModelOverview", name) for name in ("expires_at", "last_use", "loaded_at")),
-    *(("OverviewReport", "time"), ("ServerOverview", "started_at"), ("Sample", "at"), ("NodeOverview", "since")),
+    *((struct, "time") for struct in ("RunningServer", "OverviewReport")),
+    *(("ServerOverview", "started_at"), ("Sample", "at"), ("NodeOverview", "since")),
     *(("RequestOverview", name) for name in ("arrived_at", "granted_at", "first_token_at")),
     ("ApiKey", "created"),
     ("ApiKey", "expires"),  # the operator sets it

@@ -19,12 +19,13 @@ Ends = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def empty_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Hide the configuration of this machine and of the developer."""
+    """Hide the configuration of this machine and of the developer, and the server that they run."""
     for name in list(os.environ):
         if name.startswith(("LEMONBUS_", "LEMONADE_", "_LEMONBUS")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
