@@ -50,7 +50,7 @@ class RequestDispatcher:
         self._received_ends, self._counts, self._hold = received_ends, counts, hold
         self.inbox_bytes = settings.inbox_bytes
         self.node_of: Callable[[str], str] = lambda _worker: ""
-        """Returns the node of a worker, empty if it is that of this process."""
+        """Returns the name of the node that a worker runs on; empty if it is this one."""
 
     def start(self, request: InferenceRequest, context: RequestContext, reservation: int) -> RequestExchange:
         """Send an inference request; raises ``LemonbusError`` if it is not admitted, or if the spool is full.

@@ -128,7 +128,7 @@ def downloaded(job: DownloadJob) -> str:
 def ensure_downloaded(server: ApiClient, model: str) -> None:
     """Download a known model that is not downloaded yet, and show the progress. Other cases are left to the server.
 
-    Raises the server's refusal, such as that of a model whose files no source has.
+    Raises the server's refusal, for example if no source has the model's files.
     """
     try:
         known = server.ask(list_models, ModelsQuery(show_all=True)).data

@@ -27,7 +27,7 @@ class CheckModel(msgspec.Struct, frozen=True, omit_defaults=True):
     paths: dict[str, str] = {}
     """To a worker on another node: the paths that files of the spec have there, by those of the head."""
     backend: str = ""
-    """To a worker on another node: the backend that runs the model there; empty: that of the spec."""
+    """For a worker on another node: the backend that runs the model there. Empty: the backend of the spec."""
     device: str = ""
     """The one of the spec's devices that this engine of several is to use; empty: all of them."""
 

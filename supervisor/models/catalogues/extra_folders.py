@@ -54,7 +54,7 @@ class FolderReader:
         self.found: list[UnnamedModel] = []
         self.problems: list[str] = []
         self.unusable = ""
-        """Why the directory itself cannot be read, so that there is no model; empty if it can."""
+        """Why the directory itself cannot be read, in which case there are no models; empty if it can be read."""
 
     def read(self) -> None:
         """Read all folders."""
@@ -174,7 +174,7 @@ def problem_line(problem: str) -> str:
 
 
 def is_gguf(name: str) -> bool:
-    """Return whether a file's name is that of a GGUF file."""
+    """Return whether a file has the name of a GGUF file."""
     return name.lower().endswith(_GGUF)
 
 

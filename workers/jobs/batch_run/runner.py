@@ -56,7 +56,7 @@ class BatchRunner:
         self._longest_line = settings.body_limit + 64 * 1024
         self._running: dict[str, RunningBatch] = {}
         self._aside: dict[str, _SetAside] = {}
-        """Ids of batches whose files the disk has not given or taken."""
+        """Ids of batches whose files could not be read or written."""
         self._ended: set[str] = set()
         """Ids of batches that have ended, so that they are not read again."""
         self._paces: defaultdict[tuple[str, str], Pace] = defaultdict(Pace)
